@@ -1,0 +1,38 @@
+# make demo   set up and run the main job: replay a workload, keep every decision, explain some
+# make test   set up, lint and test
+# make lint   ruff, mypy, import contracts
+# make bench  the admission benchmark (takes a minute or two; numbers are for reading, never asserted)
+# make docs   rewrite the generated reference pages
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench docs clean
+.DELETE_ON_ERROR:
+
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "glassgate needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+demo: $(VENV)/.ready
+	$(BIN)/glassgate demo
+
+test: $(VENV)/.ready lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.ready
+	$(BIN)/glassgate bench
+
+docs: $(VENV)/.ready
+	$(BIN)/python -m ui.reference
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

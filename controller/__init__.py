@@ -1,0 +1,1 @@
+"""What is decided, and the record of it."""

@@ -1,0 +1,1 @@
+"""The engines Glassgate decides for."""

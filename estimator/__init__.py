@@ -1,0 +1,1 @@
+"""Bytes of temporary device buffers for a prefill batch, computed on the CPU."""

@@ -1,0 +1,1 @@
+"""The only room that imports torch: start-up smoke allocation, device memory, measuring."""

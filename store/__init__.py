@@ -1,0 +1,1 @@
+"""The journal turned into tables, queries and words."""
