@@ -50,7 +50,7 @@ class AdmissionPass:
     """One pass over the waiting queue. Its state is what the members so far have taken, in tokens unless said."""
 
     __slots__ = (
-        "batch", "cached_sum", "chunk_spent", "chunk_unfinished", "decisions", "estimate", "estimator", "extend_sum",
+        "batch", "cached_sum", "chunk_spent", "chunk_unfinished", "continuing", "decisions", "estimate", "estimator", "extend_sum",
         "input_spent", "lanes", "limits", "members", "pool", "quota", "room", "slots", "slots_taken",
     )  # fmt: skip
 
@@ -66,6 +66,7 @@ class AdmissionPass:
         self.slots_taken = capacity.running
         self.members = self.extend_sum = self.cached_sum = self.input_spent = self.chunk_spent = 0
         self.chunk_unfinished = False
+        self.continuing = 0  # 1 once a continuing chunk was looked at
         self.batch: list[tuple[int, ...]] = []
         self.decisions: list[tuple[int, ...]] = []
 
@@ -122,7 +123,8 @@ class AdmissionPass:
         promised = plan.unlocked + plan.load + plan.charged + self.limits.overhead
         self.quota -= promised
         self.room -= promised + output
-        self.slots_taken += not plan.done
+        if plan.done == 0:
+            self.slots_taken += 1
         self.members += 1
         self.extend_sum += plan.charged
         self.cached_sum += plan.device_hit + plan.load
@@ -141,6 +143,7 @@ class AdmissionPass:
         Returns what closes the pass at once, if anything does.
         """
         self.slots_taken += 1
+        self.continuing = 1
         plan = Plan.of_chunk(chunk, self)
         kv = self.fit_chunk(plan)
         checks = list(_SKIPPED * len(LADDER))
@@ -169,4 +172,6 @@ class AdmissionPass:
 
     def close(self, stop: Stop | None) -> PassResult:
         """What the pass decided, and what closed it."""
-        return PassResult(tuple(self.batch), tuple(self.decisions), stop, self.estimate, self.quota, self.room)
+        looked_at = len(self.decisions) - self.continuing
+        batch, decisions = tuple(self.batch), tuple(self.decisions)
+        return PassResult(batch, decisions, stop, looked_at, self.estimate, self.quota, self.room)

@@ -24,6 +24,8 @@ class PassResult(NamedTuple):
     decisions: tuple[tuple[int, ...], ...]
     """One flat tuple for each request looked at, the continuing chunk first; see `Decision.read`."""
     closed_by: tuple[Gate, Reason] | None
+    looked_at: int
+    """Waiting requests looked at; the rest of the queue was not reached."""
     estimate: Any
     """The estimator's state for the whole batch, or None without a model."""
     quota_tokens: int
