@@ -50,8 +50,8 @@ class AdmissionPass:
     """One pass over the waiting queue. Its state is what the members so far have taken, in tokens unless said."""
 
     __slots__ = (
-        "batch", "cached_sum", "chunk_spent", "chunk_unfinished", "continuing", "decisions", "estimate", "estimator", "extend_sum",
-        "input_spent", "lanes", "limits", "members", "pool", "quota", "room", "slots", "slots_taken",
+        "batch", "cached_sum", "chunk_spent", "chunk_unfinished", "continuing", "decisions", "estimate", "estimator",
+        "extend_sum", "input_spent", "lanes", "limits", "members", "pool", "quota", "room", "slots", "slots_taken",
     )  # fmt: skip
 
     def __init__(self, limits: Limits, capacity: Capacity, estimator: BatchEstimator | None = None) -> None:
@@ -123,8 +123,7 @@ class AdmissionPass:
         promised = plan.unlocked + plan.load + plan.charged + self.limits.overhead
         self.quota -= promised
         self.room -= promised + output
-        if plan.done == 0:
-            self.slots_taken += 1
+        self.slots_taken += 1
         self.members += 1
         self.extend_sum += plan.charged
         self.cached_sum += plan.device_hit + plan.load
@@ -142,7 +141,6 @@ class AdmissionPass:
         SGLang 0.5.23 lets it through with no room left, which crashed a production server; here it waits for room.
         Returns what closes the pass at once, if anything does.
         """
-        self.slots_taken += 1
         self.continuing = 1
         plan = Plan.of_chunk(chunk, self)
         kv = self.fit_chunk(plan)
