@@ -1,0 +1,102 @@
+"""What a journal could not keep: counted, stated in the journal, and shown."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from controller.segments import own_fields
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Frames the journal does not hold, as its writer states them in a LOSS frame.
+
+    `reason`: `full` (no space), `error` (another failure of the disk), `stall` (appends stayed slow), `too_large`
+    (a payload above the limit), `bound` (a segment went at the size bound before every sink had passed it).
+    `lost_bytes` counts whole frames, payload and overhead; times are ns of the writer's time base. For `bound`,
+    `sinks` holds how many frames each sink had not passed yet; it is empty when no sink has a cursor.
+    """
+
+    reason: str
+    frames: int
+    lost_bytes: int
+    first_seq: int
+    last_seq: int
+    first_ns: int
+    last_ns: int
+    sinks: dict[str, int]
+
+    def encode(self) -> bytes:
+        """Return the payload of a LOSS frame."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, payload: bytes) -> "Loss":
+        """Read the payload of a LOSS frame; raise RecordError if it is not one."""
+        return cls(**own_fields(payload, cls.__dataclass_fields__, "loss"))
+
+    def joined(self, other: "Loss") -> "Loss":
+        """Return one loss that covers this one and a later one of the same reason."""
+        sinks = {sink: self.sinks.get(sink, 0) + other.sinks.get(sink, 0) for sink in sorted(self.sinks | other.sinks)}
+        return Loss(
+            reason=self.reason,
+            frames=self.frames + other.frames,
+            lost_bytes=self.lost_bytes + other.lost_bytes,
+            first_seq=min(self.first_seq, other.first_seq),
+            last_seq=max(self.last_seq, other.last_seq),
+            first_ns=min(self.first_ns, other.first_ns),
+            last_ns=max(self.last_ns, other.last_ns),
+            sinks=sinks,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LossTotals:
+    """Everything a writer could not keep so far: frames, bytes, first and last time (ns of its time base), reasons.
+
+    With nothing lost the times are 0. `by_reason` counts frames.
+    """
+
+    frames: int
+    lost_bytes: int
+    first_ns: int
+    last_ns: int
+    by_reason: dict[str, int]
+
+
+class LossLedger:
+    """A writer's losses: those the journal does not state yet, one for each reason, and those it does."""
+
+    __slots__ = ("_stated", "pending")
+
+    def __init__(self) -> None:
+        self.pending: dict[str, Loss] = {}
+        self._stated: dict[str, Loss] = {}
+
+    def add(self, loss: Loss) -> None:
+        """Count a loss that the journal is to state."""
+        _join(self.pending, (loss,))
+
+    def settle(self) -> None:
+        """Note that the journal states every pending loss."""
+        _join(self._stated, self.pending.values())
+        self.pending.clear()
+
+    def totals(self) -> LossTotals:
+        """Return the sum of all losses, stated or not."""
+        losses = [*self._stated.values(), *self.pending.values()]
+        by_reason: dict[str, int] = {}
+        for loss in losses:
+            by_reason[loss.reason] = by_reason.get(loss.reason, 0) + loss.frames
+        return LossTotals(
+            frames=sum(loss.frames for loss in losses),
+            lost_bytes=sum(loss.lost_bytes for loss in losses),
+            first_ns=min((loss.first_ns for loss in losses), default=0),
+            last_ns=max((loss.last_ns for loss in losses), default=0),
+            by_reason=by_reason,
+        )
+
+
+def _join(kept: dict[str, Loss], losses: Iterable[Loss]) -> None:
+    for loss in losses:
+        kept[loss.reason] = kept[loss.reason].joined(loss) if loss.reason in kept else loss
