@@ -127,10 +127,16 @@ class World:
         if spec.tree == "host":
             self.tree.init_hicache(server_args, params)
         self._fill_tree()
+        self.taken = 0  # tokens held outside the tree
         self.running = [self._run(i, r) for i, r in enumerate(spec.running)]
         self.active = self._activate() if spec.active else None
-        self._take(spec.eat)
+        self._hold(spec.eat)
         self.queue = [self._wait(w) for w in spec.queue]
+        known = self.allocator.available_size() + self.tree.evictable_size() + self.tree.protected_size()
+        if known + self.taken != self.allocator.size:
+            raise AssertionError(
+                f"{self.allocator.size} tokens of pool, but {known} + {self.taken} accounted for: {spec}"
+            )
 
     def _take(self, tokens: int) -> Any:
         page = self.spec.page
@@ -139,13 +145,13 @@ class World:
             raise NoRoomError
         return taken
 
+    def _hold(self, tokens: int) -> None:
+        self.taken += len(self._take(tokens))
+
     def _insert(self, ids: array) -> Any:
         """Put whole pages of `ids` in the tree, wait for their copy on the host, return the deepest node."""
         key = RadixKey(ids)
-        known = self.tree.match_prefix(MatchPrefixParams(key=key)).device_prefix_len
-        fresh = self._take(len(ids) - known)
-        held = torch.zeros(known, dtype=torch.int64)
-        self.tree.insert(InsertParams(key=key, value=torch.cat((held, fresh))))
+        self.tree.insert(InsertParams(key=key, value=self._take(len(ids))))  # it frees what it has already
         if self.spec.tree == "host":
             self.tree.flush_pending_backups()
             while self.tree.ongoing_write_through:
@@ -176,7 +182,7 @@ class World:
         request = make_request(
             f"r{number}", array("q", [1]), running.remaining + running.generated, running.generated, running.ignore_eos
         )
-        self._take(running.held)
+        self._hold(running.held)
         self._row(request, running.held)
         return request
 
