@@ -12,7 +12,7 @@ from controller.gates import STRICT_GATES
 from controller.knobs import Knobs
 from controller.limits import Setting, effective, explain, largest_prompt
 from controller.request import ActiveChunk, Candidate, Capacity, Lane, PrefixMatch, running_reserve
-from controller.vocabulary import Gate, HostHit, Outcome, Reason, Verdict, unit_of
+from controller.vocabulary import HostHit, Outcome, Reason, Verdict, unit_of
 from estimator.batch import BatchEstimator
 from estimator.errors import InputError
 
@@ -142,8 +142,20 @@ def read_case(data: Any) -> Case:
     twice = {name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else set()
     if twice:
         raise InputError(f"the id {min(twice)!r} stands twice; every request needs its own")
+    for request in case.queue:
+        if request.device_hit_tokens + request.host_hit_tokens >= request.prompt_tokens:
+            raise InputError(
+                f"{request.id!r} has a prompt of {request.prompt_tokens} tokens, {request.device_hit_tokens} of them a "
+                f"device hit and {request.host_hit_tokens} a host hit; at least one token must be left to compute"
+            )
+    chunk = case.active_chunk
+    if chunk is not None and chunk.done_tokens >= chunk.prompt_tokens:
+        raise InputError(
+            f"active_chunk {chunk.id!r} has done {chunk.done_tokens} of {chunk.prompt_tokens} prompt tokens; at least "
+            "one must be left"
+        )
     lanes = len(case.capacity.lanes) or 1
-    for item in (*case.queue, *([case.active_chunk] if case.active_chunk is not None else [])):
+    for item in (*case.queue, *([chunk] if chunk is not None else [])):
         if item.first_lane is not None and item.first_lane >= lanes:
             raise InputError(f"first_lane of {item.id!r} is {item.first_lane}; the capacity has lanes 0 to {lanes - 1}")
     return case
@@ -289,6 +301,3 @@ def _explain(message: str, data: Any) -> str:
         return f"{place}: {what}; see docs/decide.md for the keys of a case"
     shown = repr(value)
     return f"{place} is {shown if len(shown) < 60 else shown[:57] + '...'}: {what}"
-
-
-__all__ = ["Case", "Gate", "decide", "decision_dict", "read_case"]
