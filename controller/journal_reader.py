@@ -130,7 +130,7 @@ class JournalReader:
         wanted = start.segment if start else 0
         if not any(self._open(segment) for segment in segments if segment.number >= wanted) or not self._segment:
             raise RecordError(
-                f"journal {self._folder} ends in segment {segments[-1].number}, before {wanted} where reading is to start; "
+                f"journal {self._folder} ends with segment {segments[-1].number}, reading was to start in {wanted}; "
                 "the cursor is another journal's: remove it and read from the start"
             )
         if start is None:

@@ -1,4 +1,4 @@
-"""Owner-only files that are seen whole or not at all (written beside their place, then renamed into it), and folders."""
+"""Owner-only files that are seen whole or not at all, and owner-only folders."""
 
 import contextlib
 import os
@@ -11,7 +11,8 @@ FOLDER_MODE = 0o700
 def write_whole(path: Path, content: bytes) -> None:
     """Put content at path so that a reader sees the old file or all of this one; owner-only permissions.
 
-    Not synced to the disk: it survives the process, not the machine. Raises OSError, and then leaves no scrap behind.
+    Written beside its place and renamed into it. Not synced to the disk: it survives the process, not the machine.
+    Raises OSError, and then leaves no scrap behind.
     """
     scrap = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

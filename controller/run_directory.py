@@ -1,0 +1,252 @@
+"""Where one run keeps its things: run.json, its journal, its liveness locks, its knob requests."""
+
+import contextlib
+import datetime as dt
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
+
+import msgspec
+
+from controller.knob_requests import KnobRequest, leave_request, take_requests
+from controller.liveness import LivenessLock, is_held
+from controller.whole_file import FOLDER_MODE, make_folders, write_whole
+from estimator.errors import NotFoundError, RecordError, StorageError, UsageError
+
+RUN_FORMAT = 1
+HOME_VARIABLE = "GLASSGATE_HOME"
+
+RunState = Literal["live", "ended", "engine_gone", "collector_gone"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """The one field of run.json that every version has."""
+
+    format: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """What run.json says of a run. Times are UTC in ISO 8601; `ended` is None until the run ended in good order.
+
+    `version` is the engine's, `context` what else is known of its surroundings, `knobs` those it began with.
+    """
+
+    run_id: str
+    engine: str
+    version: str
+    model: str | None
+    rank: int
+    started: str
+    pid: int
+    context: dict[str, Any] = field(default_factory=dict)
+    knobs: dict[str, Any] = field(default_factory=dict)
+    ended: str | None = None
+    end_reason: str | None = None
+    format: int = RUN_FORMAT
+
+
+class ListedRun(NamedTuple):
+    """One line of a list of runs: `info` and `state`, or the error that keeps them from being read."""
+
+    run: "RunDirectory"
+    info: RunInfo | None
+    state: RunState | None
+    error: str | None
+
+
+class RunDirectory:
+    """The folder of one run. Open an existing one by its path; raise RecordError if it is none."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._engine_lock: LivenessLock | None = None
+        if not (self.path / "run.json").is_file():
+            raise RecordError(f"{self.path} is no run: it holds no run.json; name a run's folder or its id")
+
+    @classmethod
+    def create(
+        cls,
+        base: Path | None = None,
+        *,
+        engine: str,
+        version: str,
+        model: str | None = None,
+        rank: int = 0,
+        context: Mapping[str, Any] | None = None,
+        knobs: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+    ) -> Self:
+        """Make the folder of a run that begins now, under base, and hold its engine lock for this process.
+
+        `run_id` (by default 8 random hex digits) names the folder; ranks above 0 add theirs, so that the ranks of one
+        run can share its id. Raises StorageError if the folder cannot be made or is there already.
+        """
+        base = default_base() if base is None else base
+        run_id = uuid.uuid4().hex[:8] if run_id is None else run_id
+        path = base / (f"{run_id}-{rank}" if rank else run_id)
+        info = RunInfo(
+            run_id, engine, version, model, rank, _utc_time(), os.getpid(), dict(context or {}), dict(knobs or {})
+        )
+        # Made under another name and renamed, so that nobody sees a run without its run.json or its lock.
+        begun = base / f".{path.name}.{os.getpid()}.new"
+        lock: LivenessLock | None = None
+        try:
+            make_folders(base)
+            begun.mkdir(mode=FOLDER_MODE)
+            for name in ("journal", "knob-requests"):
+                (begun / name).mkdir(mode=FOLDER_MODE)
+            _write_info(begun, info)
+            lock = LivenessLock(begun / "engine.lock")
+            begun.rename(path)
+        except (OSError, StorageError) as error:
+            if lock is not None:
+                lock.release()
+            shutil.rmtree(begun, ignore_errors=True)
+            why = error.strerror if isinstance(error, OSError) else error
+            raise StorageError(
+                f"run {run_id} cannot be kept at {path}: {why}; free space or name a writable folder in {HOME_VARIABLE}"
+            ) from None
+        run = cls(path)
+        run._engine_lock = lock
+        return run
+
+    @classmethod
+    def find(cls, name: str, base: Path | None = None) -> Self:
+        """Open the run with that id, unique beginning of an id, or path.
+
+        Raises NotFoundError if there is none, UsageError if a beginning fits several, RecordError for a path that is
+        no run.
+        """
+        if os.sep in name or (Path(name) / "run.json").is_file():
+            return cls(name)
+        base = default_base() if base is None else base
+        try:
+            names = _run_names(base) if name else []
+        except StorageError:
+            names = []
+        fitting = [name] if name in names else [each for each in names if each.startswith(name)]
+        if not fitting:
+            raise NotFoundError(f"no run {name!r} under {base}; name an id, the beginning of one, or a run's path")
+        if len(fitting) > 1:
+            raise UsageError(f"run {name!r} fits {len(fitting)} runs ({', '.join(fitting[:4])}); give more digits")
+        return cls(base / fitting[0])
+
+    @property
+    def journal(self) -> Path:
+        """The folder of the run's journal."""
+        return self.path / "journal"
+
+    @property
+    def info(self) -> RunInfo:
+        """What run.json says at this moment; raises RecordError if it cannot be read as that."""
+        path = self.path / "run.json"
+        try:
+            content = path.read_bytes()
+            version = msgspec.json.decode(content, type=_Format).format
+            if version <= RUN_FORMAT:
+                return msgspec.json.decode(content, type=RunInfo)
+        except OSError as error:
+            raise RecordError(f"{path} cannot be read: {error.strerror}; mend its permissions") from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RecordError(f"{path} is not a run's: {error}; restore it or remove the folder") from None
+        raise RecordError(
+            f"{path} has format version {version}, this Glassgate reads up to {RUN_FORMAT}; use the one that wrote it"
+        )
+
+    @property
+    def state(self) -> RunState:
+        """Whether the run ended in good order, lives, or lost its engine or the collector it once had."""
+        # The lock is looked at first: an engine that ends in good order writes its end mark before it lets go.
+        engine_lives = is_held(self.path / "engine.lock")
+        if self.info.ended is not None:
+            return "ended"
+        if not engine_lives:
+            return "engine_gone"
+        collector_lock = self.path / "collector.lock"
+        return "collector_gone" if collector_lock.exists() and not is_held(collector_lock) else "live"
+
+    def end(self, reason: str = "finished") -> None:
+        """Mark the run as ended in good order and let go of its engine lock. Raises StorageError if it cannot be."""
+        try:
+            _write_info(self.path, replace(self.info, ended=_utc_time(), end_reason=reason))
+        except OSError as error:
+            raise StorageError(f"the end of run {self.path} cannot be marked: {error.strerror}; free space") from None
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let go of the engine lock without an end mark, as when the engine dies."""
+        if self._engine_lock is not None:
+            self._engine_lock.release()
+        self._engine_lock = None
+
+    def hold_engine_lock(self) -> LivenessLock:
+        """Say that this process is the run's engine; raises StorageError if another one is."""
+        return LivenessLock(self.path / "engine.lock")
+
+    def hold_collector_lock(self) -> LivenessLock:
+        """Say that this process collects the run's journal; raises StorageError if another one does."""
+        return LivenessLock(self.path / "collector.lock")
+
+    def leave_request(self, content: Mapping[str, Any]) -> str:
+        """Leave a request for a knob change and return its name; raises StorageError if it cannot be written."""
+        return leave_request(self.path / "knob-requests", content)
+
+    def take_requests(self) -> list[KnobRequest]:
+        """Take the requests left since the last time, oldest first."""
+        return take_requests(self.path / "knob-requests")
+
+
+def default_base() -> Path:
+    """Return the folder that holds runs: $GLASSGATE_HOME/runs, or glassgate/runs in the XDG state folder."""
+    home = os.environ.get(HOME_VARIABLE)
+    if home:
+        return Path(home) / "runs"
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    with contextlib.suppress(RuntimeError):
+        return (state if state.is_absolute() else Path.home() / ".local" / "state") / "glassgate" / "runs"
+    raise StorageError(f"there is no home folder to keep runs in; name a folder in {HOME_VARIABLE}")
+
+
+def list_runs(base: Path | None = None) -> list[ListedRun]:
+    """Return the runs under base, the latest begun first; those whose run.json cannot be read come last.
+
+    A default folder that is not there yet holds no runs; raises StorageError if a named one cannot be listed.
+    """
+    if base is None:
+        base = default_base()
+        if not base.exists():
+            return []
+    listed = []
+    for name in _run_names(base):
+        run = RunDirectory(base / name)
+        try:
+            listed.append(ListedRun(run, run.info, run.state, None))
+        except (RecordError, StorageError) as error:
+            listed.append(ListedRun(run, None, None, str(error)))
+    return sorted(listed, key=lambda each: (each.info.started if each.info else "", each.run.path.name), reverse=True)
+
+
+def _run_names(base: Path) -> list[str]:
+    """Return the names of the folders under base that hold a run.json, sorted."""
+    try:
+        return sorted(each.name for each in base.iterdir() if each.name[0] != "." and (each / "run.json").is_file())
+    except OSError as error:
+        raise StorageError(
+            f"the runs in {base} cannot be listed: {error.strerror}; name a readable folder in {HOME_VARIABLE}"
+        ) from None
+
+
+def _write_info(folder: Path, info: RunInfo) -> None:
+    write_whole(folder / "run.json", json.dumps(asdict(info), indent=2).encode() + b"\n")
+
+
+def _utc_time() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
