@@ -1,0 +1,59 @@
+"""The options that several commands share."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+import click
+
+from controller.knobs import KNOB_SPECS, KnobSpec
+
+_METAVARS: Final = {"bytes": "SIZE|off", "limit": "N|off", "switch": "on|off", "int": "N"}
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+
+
+def knob_option(spec: KnobSpec) -> Callable[[Any], Any]:
+    """The option that sets one knob; what it was given is read by `Knobs.parse`, so that its words are everywhere."""
+    return click.option(
+        "--" + spec.name.replace("_", "-"), spec.name, metavar=_METAVARS[spec.kind], help=f"Knob: {spec.bounds}."
+    )
+
+
+def knob_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """One option for each knob; those that were given arrive as the dict `knobs`."""
+
+    @wraps(function)
+    def wrapper(**kwargs: Any) -> Any:
+        given = {spec.name: kwargs.pop(spec.name) for spec in KNOB_SPECS}
+        return function(knobs={name: value for name, value in given.items() if value is not None}, **kwargs)
+
+    decorated: Callable[..., Any] = wrapper
+    for spec in reversed(KNOB_SPECS):
+        decorated = knob_option(spec)(decorated)
+    return decorated
+
+
+class Size(click.ParamType[Any]):
+    """A count of tokens: 1000000, 1_000_000, 1M, 512k, or `unbounded` (None)."""
+
+    name = "tokens"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """How the value is named in the help."""
+        del param, ctx
+        return "TOKENS|unbounded"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Tokens, or `UNBOUNDED_WORD` as it stands."""
+        text = str(value).strip().lower().replace("_", "").replace(",", "")
+        if text == UNBOUNDED_WORD:
+            return text
+        factor = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}.get(text[-1:], 1)
+        digits = text if factor == 1 else text[:-1]
+        if not digits.isdecimal() or not 0 <= int(digits) * factor <= 1 << 50:
+            self.fail(f"{value!r} is no count of tokens; write for instance 1000000, 512k, 4M or unbounded", param, ctx)
+        return int(digits) * factor
+
+
+UNBOUNDED_WORD: Final = "unbounded"

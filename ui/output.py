@@ -1,0 +1,60 @@
+"""stdout is data, stderr is narration: the two consoles and the few shapes that commands print."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def narration() -> Console:
+    """The console for progress and remarks."""
+    return Console(stderr=True, highlight=False)
+
+
+def data() -> Console:
+    """The console for what a command was asked for; as wide as its content where it is not a terminal."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Rows as CSV on stdout, with a header."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    sys.stdout.write(text.getvalue())
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
+    """Rows as a plain table, numbers grouped by thousands and set to the right."""
+    held = [list(row) for row in rows]
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    for at, column in enumerate(columns):
+        numeric = any(isinstance(row[at], int | float) for row in held)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in held:
+        table.add_row(*(cell(value) for value in row))
+    data().print(table)
+
+
+def cell(value: Any) -> str:
+    """One value as people read it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    return str(value)

@@ -1,0 +1,94 @@
+"""Settings from the command line, the environment and a TOML file.
+
+Precedence, first wins: a command's own option; an environment variable `GLASSGATE_<NAME>`; the TOML file named by
+`GLASSGATE_CONFIG`, else `./glassgate.toml`, else `~/.config/glassgate/glassgate.toml`; the default.
+"""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from controller.knobs import KNOB_SPECS, Knobs
+from estimator.errors import InputError
+
+KnobText = str | int | float | bool | None
+
+
+def config_file() -> Path | None:
+    """The TOML file in force, or None. Raises InputError when GLASSGATE_CONFIG names a file that is not there."""
+    named = os.environ.get("GLASSGATE_CONFIG")
+    if named:
+        path = Path(named).expanduser()
+        if not path.is_file():
+            raise InputError(f"GLASSGATE_CONFIG is {named!r}, which is not a file; correct it or unset it")
+        return path
+    base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return next(
+        (path for path in (Path("glassgate.toml"), base / "glassgate" / "glassgate.toml") if path.is_file()), None
+    )
+
+
+class Settings(BaseSettings):
+    """What an operator may set once instead of on every command line. Knobs carry the names of `Knobs`."""
+
+    model_config = SettingsConfigDict(env_prefix="GLASSGATE_", extra="forbid", env_ignore_empty=True)
+
+    home: Path | None = Field(default=None, description="folder that keeps the runs")
+    shared_kv_batching: KnobText = None
+    max_requests: KnobText = None
+    max_extend_tokens: KnobText = None
+    max_cached_tokens: KnobText = None
+    max_buffer_bytes: KnobText = None
+    chunked_prefill_size: KnobText = None
+    max_prefill_tokens: KnobText = None
+    page_size: KnobText = None
+    load_back_threshold: KnobText = None
+    enforce: KnobText = None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The order of precedence: arguments, environment, TOML file."""
+        del dotenv_settings, file_secret_settings
+        path = config_file()
+        toml = () if path is None else (TomlConfigSettingsSource(settings_cls, path),)
+        return (init_settings, env_settings, *toml)
+
+    def knobs(self, overrides: dict[str, Any], base: dict[str, Any] | None = None) -> Knobs:
+        """The knobs in force: `overrides` (a command's options) before these settings before `base`."""
+        given = {spec.name: getattr(self, spec.name) for spec in KNOB_SPECS if spec.name in self.model_fields_set}
+        return Knobs.parse({**(base or {}), **given, **overrides})
+
+
+def load_settings() -> Settings:
+    """The settings of environment and file. Raises InputError naming the file or variable and what is wrong."""
+    known = {"GLASSGATE", "GLASSGATE_CONFIG", *(f"GLASSGATE_{name.upper()}" for name in Settings.model_fields)}
+    for name in os.environ:
+        if name.startswith("GLASSGATE_") and name.upper() not in known:
+            raise InputError(f"{name} is set but is no setting; the variables are {', '.join(sorted(known))}")
+    try:
+        return Settings()
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{config_file()}: not TOML: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        names = ", ".join(Settings.model_fields)
+        raise InputError(f"setting {name!r} is {first['input']!r}: {first['msg']}; the settings are {names}") from None
+    except OSError as error:
+        raise InputError(f"{config_file()}: {error.strerror}") from None
