@@ -59,6 +59,11 @@ KNOWN = (
         "host", 64, 300_032, 16, 1.0, 8192, 16_384, prefixes=(Prefix(0, 64_000, locked=False),) * 6,
         queue=tuple(Waiting(n, 64_000, 65_000, 256, number=n) for n in range(6)),
     ),
+    # a host hit of 9 tokens is not worth a transfer, one of 10 is
+    Spec(
+        "host", 1, 4000, 16, 1.0, 512, 16_384, prefixes=(Prefix(0, 9, locked=False), Prefix(0, 10, locked=False)),
+        queue=(Waiting(0, 9, 60, 64), Waiting(1, 10, 60, 64, number=1)),
+    ),
 )  # fmt: skip
 KNOWN_PARK = (
     # free 704, running reserve 2,867, 20,000 left to compute
