@@ -1,0 +1,141 @@
+"""The reference pages that are generated from the code: `make docs` writes them, a test fails when they drift."""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from controller.gates import LADDER, STRICT_GATES
+from controller.knobs import KNOB_SPECS, Knobs
+from controller.vocabulary import GATE_REASONS, SOFT_GATES, Gate, HostHit, Outcome, Reason, Verdict, unit_of
+from ui.cli import COMMANDS, EXIT_CODES, cli
+
+FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "reference"
+_MADE: Final = "<!-- Generated from the code by `make docs`; do not edit. -->\n\n"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A Markdown table."""
+    lines = [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
+    lines += [f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def cli_page() -> str:
+    """Every command with its options, and the exit codes."""
+    parts = [_MADE, "# Command line\n\n", "stdout is data, stderr is narration.\n"]
+    context = click.Context(cli, info_name="glassgate")
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        if command is None:
+            continue
+        inner = click.Context(command, info_name=f"glassgate {name}", parent=None, max_content_width=100)
+        inner.terminal_width = 100
+        parts.append(f"\n## glassgate {name}\n\n```text\n{command.get_help(inner)}\n```\n")
+    parts.append("\n## Exit codes\n\n" + table(("code", "meaning"), EXIT_CODES.items()))
+    return "".join(parts)
+
+
+def gates_page() -> str:
+    """The ladder, the knobs, and the closed lists a decision is written in."""
+    knobs = {spec.gate: spec.name for spec in KNOB_SPECS if spec.gate}
+    rows = [
+        (
+            f"`{gate.word}`",
+            f"`{knobs[gate.word]}`" if gate.word in knobs else "engine",
+            _words(check),
+            "soft" if gate in SOFT_GATES else "hard",
+            "observed >= limit" if gate in STRICT_GATES else "observed > limit",
+            ", ".join(f"`{reason.word}` ({unit_of(gate, reason)})" for reason in GATE_REASONS[gate]),
+        )
+        for gate, check in LADDER
+    ]
+    defaults = Knobs()
+    knob_rows = [
+        (
+            f"`{spec.name}`",
+            spec.unit,
+            _default(getattr(defaults, spec.name)),
+            f"`GLASSGATE_{spec.name.upper()}`",
+            f"`--{spec.name.replace('_', '-')}`",
+            spec.bounds,
+        )
+        for spec in KNOB_SPECS
+    ]
+    return (
+        _MADE
+        + "# Gates, knobs and words\n\nGates are evaluated in this order. A soft gate stops a batch from growing and"
+        " never keeps a lone request out; with `enforce` off it only records what it would have done. [SG] marks a rule of"
+        " SGLang 0.5.23, `PrefillAdder`.\n\n"
+        + table(("gate", "knob", "rule", "kind", "refuses when", "reasons (unit)"), rows)
+        + "\n## Knobs\n\n"
+        + table(("knob", "unit", "default", "environment", "option", "what it bounds"), knob_rows)
+        + "\n## Outcomes\n\n"
+        + table(("outcome", "meaning"), ((f"`{word.word}`", _OUTCOMES[word]) for word in Outcome))
+        + "\n## Verdicts of a check\n\n"
+        + table(("verdict", "meaning"), ((f"`{word.word}`", _VERDICTS[word]) for word in Verdict))
+        + "\n## Host hits\n\n"
+        + table(("status", "reason", "meaning"), ((word.status, f"`{word.word}`", _HITS[word]) for word in HostHit))
+        + "\n## Values in the record\n\n"
+        + table(
+            ("list", "values"),
+            (
+                (kind.__name__, ", ".join(f"{word.value} `{word.word}`" for word in kind))
+                for kind in (Gate, Reason, Outcome, Verdict, HostHit)
+            ),
+        )
+    )
+
+
+_OUTCOMES: Final = {
+    Outcome.ADMIT: "enters the batch and is computed to the end of its prompt",
+    Outcome.ADMIT_CHUNK: "enters the batch cut to a chunk; the rest goes on in later passes",
+    Outcome.PARK: "the continuing chunk gets nothing this pass and keeps its slot; it closes the pass",
+    Outcome.WAIT: "stays in the queue; it closes the pass",
+    Outcome.REFUSE: "can never be served by this pool; it leaves, and the queue behind it moves on",
+}
+_VERDICTS: Final = {
+    Verdict.PASS: "within the limit",
+    Verdict.REFUSE: "over the limit; the ladder ends here",
+    Verdict.EXEMPT: "over a soft limit, but the first member of its batch",
+    Verdict.OFF: "no limit is set",
+    Verdict.WOULD_REFUSE: "over a soft limit in shadow mode",
+    Verdict.NOT_EVALUATED: "the ladder ended before this gate",
+}
+_HITS: Final = {
+    HostHit.PLANNED: "worth loading and within the quota; not asked for, since the request did not enter",
+    HostHit.LOADED: "loaded to the device",
+    HostHit.BELOW_THRESHOLD: "shorter than `load_back_threshold`",
+    HostHit.QUOTA: "longer than free + evictable - own device hit - promised in this pass",
+    HostHit.OWNER_LANE: "the load found an owner lane without room",
+    HostHit.ALLOCATOR: "the load found no room after eviction",
+    HostHit.IN_FLIGHT: "the pages are being moved already",
+    HostHit.DISABLED: "there is no host cache, or loading is off",
+    HostHit.NONE_RESIDENT: "nothing of the prompt continues on the host",
+}
+PAGES: Final[dict[str, Callable[[], str]]] = {"cli.md": cli_page, "gates.md": gates_page}
+
+
+def _words(function: Callable[..., Any]) -> str:
+    return " ".join((inspect.getdoc(function) or "").split())
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "unlimited" if value is None else f"{value:,}"
+
+
+def main() -> None:
+    """Write every page."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(page(), encoding="utf-8")
+        sys.stderr.write(f"wrote docs/reference/{name}\n")
+
+
+if __name__ == "__main__":
+    main()
