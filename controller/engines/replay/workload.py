@@ -53,10 +53,11 @@ class Workload:
 
     `block_tokens` is the size of one block of `WorkloadRequest.blocks`, in tokens. Iterating it yields the requests
     and may raise `InputError`. `position` says which part of the workload has been read, from 0 to 1, for a progress
-    bar. `skipped` fills while it is read. Close it, or use it in a `with`, to free the file behind it.
+    bar. `skipped` fills while it is read. Close it, or use it in a `with`, to free the file behind it; `release` frees
+    it even where no request was asked for.
     """
 
-    __slots__ = ("_position", "block_tokens", "name", "requests", "skipped")
+    __slots__ = ("_position", "_release", "block_tokens", "name", "requests", "skipped")
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class Workload:
         block_tokens: int,
         requests: Iterator[WorkloadRequest],
         position: Callable[[], float] | None = None,
+        release: Callable[[], None] | None = None,
         skipped: SkippedLines | None = None,
     ) -> None:
         self.name = name
@@ -72,6 +74,7 @@ class Workload:
         self.requests = requests
         self.skipped = SkippedLines() if skipped is None else skipped
         self._position = position
+        self._release = release
 
     def position(self) -> float | None:
         """Return the fraction read so far, from 0 to 1, or None where the length is not known."""
@@ -82,6 +85,8 @@ class Workload:
         close = getattr(self.requests, "close", None)
         if close is not None:
             close()
+        if self._release is not None:
+            self._release()
 
     def __iter__(self) -> Iterator[WorkloadRequest]:
         return self.requests
