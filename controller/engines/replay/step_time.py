@@ -29,7 +29,7 @@ class Hardware:
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class ModelCosts:
     """What one token costs a model, summed over its layers.
 
     A parameter costs 2 FLOP a token. `active_params` are those of the layers that one token passes through, without
@@ -55,10 +55,10 @@ class Geometry:
     scan_bytes: int
 
 
-def dense_geometry(
+def dense_costs(
     name: str, *, layers: int, hidden: int, heads: int, kv_heads: int, head_dim: int, ffn: int, vocabulary: int
-) -> Geometry:
-    """Return the geometry of a grouped-query-attention transformer in bf16 with a gated feed-forward layer.
+) -> ModelCosts:
+    """Return the costs of a grouped-query-attention transformer in bf16 with a gated feed-forward layer.
 
     Per layer: q and o projections 2 * hidden * heads * head_dim, k and v 2 * hidden * kv_heads * head_dim, feed-forward
     3 * hidden * ffn parameters. A pair costs 4 * heads * head_dim FLOP (scores and weighted values); a token's cache
@@ -66,7 +66,7 @@ def dense_geometry(
     """
     params = layers * (2 * hidden * head_dim * (heads + kv_heads) + 3 * hidden * ffn)
     kv_bytes = layers * 2 * kv_heads * head_dim * 2
-    return Geometry(
+    return ModelCosts(
         name=name,
         weight_bytes=2,
         active_params=params,
@@ -83,11 +83,12 @@ def dense_geometry(
     )
 
 
-def deepseek_v32_geometry() -> Geometry:
-    """Return the geometry of DeepSeek-V3.2 with fp8 weights and fp8 cache.
+def deepseek_v32_costs() -> ModelCosts:
+    """Return the costs of DeepSeek-V3.2 with fp8 weights and fp8 cache.
 
-    Shapes are those of its public config.json. A token's cache per layer is 656 bytes (512 fp8, four fp32 scales, 64
-    bf16 rotary values; FlashMLA's documented layout) and 132 bytes of indexer key (128 fp8 and one fp32 scale). The
+    Shapes are those of its public config.json; they add up to the 671 G parameters, 37 G active, it is
+    known by. A token's cache per layer is 656 bytes (512 fp8, four fp32 scales, 64 bf16 rotary values; FlashMLA's
+    documented layout) and 132 bytes of indexer key (128 fp8 and one fp32 scale). The
     indexer scores every pair with 64 heads of 128; attention itself, in its absorbed form with 576 dimensions of key
     and 512 of value for each of 128 heads, runs on the 2,048 keys the indexer selects.
     """
@@ -107,7 +108,7 @@ def deepseek_v32_geometry() -> Geometry:
     moe_layers = layers - dense_layers
     shared = layers * (attention + indexer)
     shared += moe_layers * (expert + hidden * experts) + dense_layers * 3 * hidden * dense_ffn
-    return Geometry(
+    return ModelCosts(
         name="DeepSeek-V3.2",
         weight_bytes=1,
         active_params=shared + moe_layers * experts_per_token * expert,
@@ -270,7 +271,7 @@ def causal_pairs(extend_tokens: int, cached_tokens: int) -> int:
 def roofline(
     name: str,
     hardware: Hardware,
-    geometry: Geometry,
+    costs: ModelCosts,
     *,
     devices: int,
     compute_percent: int,
@@ -278,7 +279,7 @@ def roofline(
     prefill_overhead_ns: int,
     decode_overhead_ns: int,
 ) -> StepTimeModel:
-    """Derive a model from peaks and geometry; `devices` share all work, weights and cache evenly.
+    """Derive a model from peaks and costs; `devices` share all work, weights and cache evenly.
 
     Matrix products run at the weights' precision, attention at bf16, an indexer at fp8, each at `compute_percent` of
     peak; weights, cache and host link move at `memory_percent`. Communication between devices is not modelled, other
@@ -292,33 +293,33 @@ def roofline(
         return -(-amount * _FS_PER_S * 100 // (peak * devices * memory_percent))
 
     bf16, fp8 = hardware.bf16_flops_per_s, hardware.fp8_flops_per_s
-    product_peak = fp8 if geometry.weight_bytes == 1 else bf16
-    pair_fs = compute_fs(geometry.pair_flops, fp8 if geometry.selected_keys else bf16)
-    selected_pair_fs = compute_fs(geometry.selected_pair_flops, bf16)
-    scan_read = move_fs(geometry.scan_bytes, hardware.memory_bytes_per_s)
-    selected_read = move_fs(geometry.kv_bytes - geometry.scan_bytes, hardware.memory_bytes_per_s)
+    product_peak = fp8 if costs.weight_bytes == 1 else bf16
+    pair_fs = compute_fs(costs.pair_flops, fp8 if costs.selected_keys else bf16)
+    selected_pair_fs = compute_fs(costs.selected_pair_flops, bf16)
+    scan_read = move_fs(costs.scan_bytes, hardware.memory_bytes_per_s)
+    selected_read = move_fs(costs.kv_bytes - costs.scan_bytes, hardware.memory_bytes_per_s)
     return StepTimeModel(
         name=name,
         basis=(
-            f"{geometry.name} on {devices} x {hardware.name}, modelled at {compute_percent} % of peak compute and"
+            f"{costs.name} on {devices} x {hardware.name}, modelled at {compute_percent} % of peak compute and"
             f" {memory_percent} % of peak bandwidth; not measured"
         ),
         prefill_overhead_ns=prefill_overhead_ns,
         decode_overhead_ns=decode_overhead_ns,
-        token_fs=compute_fs(2 * geometry.active_params, product_peak),
-        decode_token_fs=compute_fs(2 * (geometry.active_params + geometry.head_params), product_peak),
-        head_fs=compute_fs(2 * geometry.head_params, product_peak),
+        token_fs=compute_fs(2 * costs.active_params, product_peak),
+        decode_token_fs=compute_fs(2 * (costs.active_params + costs.head_params), product_peak),
+        head_fs=compute_fs(2 * costs.head_params, product_peak),
         pair_fs=pair_fs,
         selected_pair_fs=selected_pair_fs,
-        selected_keys=geometry.selected_keys,
-        resident_fs=move_fs(geometry.resident_params * geometry.weight_bytes, hardware.memory_bytes_per_s),
-        expert_fs=move_fs(geometry.expert_params * geometry.weight_bytes, hardware.memory_bytes_per_s),
-        experts=geometry.experts,
-        experts_per_token=geometry.experts_per_token,
+        selected_keys=costs.selected_keys,
+        resident_fs=move_fs(costs.resident_params * costs.weight_bytes, hardware.memory_bytes_per_s),
+        expert_fs=move_fs(costs.expert_params * costs.weight_bytes, hardware.memory_bytes_per_s),
+        experts=costs.experts,
+        experts_per_token=costs.experts_per_token,
         scan_fs=max(pair_fs, scan_read),
         selected_fs=max(selected_pair_fs, selected_read),
         load_latency_ns=LOAD_LATENCY_NS,
-        load_token_fs=move_fs(geometry.kv_bytes, hardware.host_bytes_per_s),
+        load_token_fs=move_fs(costs.kv_bytes, hardware.host_bytes_per_s),
     )
 
 
@@ -329,10 +330,10 @@ H200: Final = Hardware("H200 SXM", 989 * _TERA, 1979 * _TERA, 4800 * _GIGA, 64 *
 H100: Final = Hardware("H100 SXM", 989 * _TERA, 1979 * _TERA, 3350 * _GIGA, 64 * _GIGA)
 L4: Final = Hardware("L4", 121 * _TERA, 242 * _TERA, 300 * _GIGA, 32 * _GIGA)
 
-LLAMA_8B: Final = dense_geometry(
+LLAMA_8B: Final = dense_costs(
     "Llama-3.1-8B", layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14_336, vocabulary=128_256
 )
-DEEPSEEK_V32: Final = deepseek_v32_geometry()
+DEEPSEEK_V32: Final = deepseek_v32_costs()
 
 PRESETS: Final[dict[str, StepTimeModel]] = {
     "h200-dsv3.2-cp8": roofline(

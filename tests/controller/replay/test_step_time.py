@@ -103,7 +103,7 @@ def test_attention_makes_long_prompts_slower_per_token() -> None:
         )
 
 
-def test_geometries_have_the_published_sizes() -> None:
+def test_models_have_the_published_sizes() -> None:
     """Parameters and cache bytes computed from the shapes are those the models are known by."""
     embedding = 4096 * 128_256
     assert LLAMA_8B.resident_params + embedding == pytest.approx(8.03e9, rel=0.001)
