@@ -59,6 +59,7 @@ DEFAULT_SEGMENT_BYTES: Final = 32 << 20
 MIN_SEGMENT_BYTES: Final = 1024
 SLOW_APPEND_NS: Final = 5_000_000
 SLOW_APPENDS: Final = 3
+# Room kept beside the longest payload for the segment header and stated losses.
 _RESERVE_BYTES: Final = 4096
 _FULL_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _SEGMENT_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
@@ -230,8 +231,9 @@ class JournalWriter:
     def _append_now(self, payload: bytes) -> int:
         """Write stated losses and the frame in one go, in a new segment if this one has no room. Raises OSError."""
         size = len(payload) + OVERHEAD_BYTES
-        if self._offset + len(self._loss_frames()) + size > self._reserved:
-            self._begin_segment(size)
+        # A second time only if what went at the bound made the stated losses longer than the room there was.
+        while self._offset + (wanted := len(self._loss_frames()) + size) > self._reserved:
+            self._begin_segment(wanted)
         seq = self._next_seq
         begun = self._stopwatch()
         self._write_all(self._loss_frames() + self._build(payload, seq))
@@ -282,19 +284,20 @@ class JournalWriter:
         return True
 
     def _begin_segment(self, size: int) -> None:
-        """Make a segment with room for a frame of `size` bytes and write its header. Raises OSError."""
+        """Make a segment with room for frames of `size` bytes and write its header. Raises OSError."""
         # Until it succeeds the current segment, which may have gone at the bound, takes no more frames.
         self._reserved = 0
         if self._descriptor >= 0:
             self._retention.finish(os.fstat(self._descriptor).st_size)
         self._retention.collect_garbage()
-        reserve = max(self._segment_bytes, size + _RESERVE_BYTES)
-        now = self._clock()
-        for loss in self._retention.make_room(reserve, self._next_seq, now):
-            self._losses.add(loss)
-        number, seq, mark = self._number + 1, self._next_seq, MAGIC + secrets.token_bytes(4)
-        header = SegmentHeader(FORMAT, self._run_id, self._rank, number, seq, now, self._wall_clock())
+        number, seq, mark, now = self._number + 1, self._next_seq, MAGIC + secrets.token_bytes(4), self._clock()
+        header = SegmentHeader(
+            FORMAT, self._run_id, self._rank, number, seq, now, self._wall_clock(), self._losses.stated()
+        )
         frame = frame_builder(mark, SEGMENT)(header.encode(), seq)
+        reserve = max(self._segment_bytes, len(frame) + size)
+        for loss in self._retention.make_room(reserve, seq, now):
+            self._losses.add(loss)
         path = self._folder / segment_name(number, mark)
         descriptor = os.open(path, _SEGMENT_FLAGS, FILE_MODE)
         with contextlib.ExitStack() as undo:
@@ -335,8 +338,12 @@ class JournalWriter:
         if not segments:
             return
         with JournalReader(self._folder, start=Cursor(segments[-1].number, 0, 0)) as reader:
-            for _ in reader:
-                pass
+            for frame in reader:
+                if frame.kind == SEGMENT:
+                    self._losses.carry_over(SegmentHeader.decode(frame.payload).lost)
+                elif frame.kind == LOSS:
+                    loss = Loss.decode(frame.payload)
+                    self._losses.carry_over({loss.reason: loss.frames})
             self._next_seq = reader.cursor.seq
         first_seq = self._next_seq
         kept = []

@@ -79,7 +79,10 @@ class JournalReader:
 
     @property
     def header(self) -> SegmentHeader | None:
-        """What heads the segment read last, or the nearest before it that could be read; None if none could."""
+        """What heads the segment read up to, or the nearest before it that could be read; None if none could.
+
+        Who polls across segments takes the SEGMENT frames, which come in their place among the others.
+        """
         return self._header
 
     def __iter__(self) -> Iterator[Frame]:

@@ -67,9 +67,11 @@ class LossTotals:
 class LossLedger:
     """A writer's losses: those the journal does not state yet, one for each reason, and those it does."""
 
-    __slots__ = ("_stated", "pending")
+    __slots__ = ("_before", "_stated", "pending")
 
     def __init__(self) -> None:
+        # Frames by reason that earlier writers of the run stated.
+        self._before: dict[str, int] = {}
         self.pending: dict[str, Loss] = {}
         self._stated: dict[str, Loss] = {}
 
@@ -81,6 +83,18 @@ class LossLedger:
         """Note that the journal states every pending loss."""
         _join(self._stated, self.pending.values())
         self.pending.clear()
+
+    def carry_over(self, frames_by_reason: dict[str, int]) -> None:
+        """Take in what earlier writers of the run stated."""
+        for reason, frames in frames_by_reason.items():
+            self._before[reason] = self._before.get(reason, 0) + frames
+
+    def stated(self) -> dict[str, int]:
+        """Return the frames by reason that the run's journal has stated so far, segments that went included."""
+        stated = dict(self._before)
+        for reason, loss in self._stated.items():
+            stated[reason] = stated.get(reason, 0) + loss.frames
+        return stated
 
     def totals(self) -> LossTotals:
         """Return the sum of all losses, stated or not."""

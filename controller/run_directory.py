@@ -2,12 +2,11 @@
 
 import contextlib
 import datetime as dt
-import json
 import os
 import shutil
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -245,7 +244,7 @@ def _run_names(base: Path) -> list[str]:
 
 
 def _write_info(folder: Path, info: RunInfo) -> None:
-    write_whole(folder / "run.json", json.dumps(asdict(info), indent=2).encode() + b"\n")
+    write_whole(folder / "run.json", msgspec.json.format(msgspec.json.encode(info), indent=2) + b"\n")
 
 
 def _utc_time() -> str:

@@ -27,7 +27,8 @@ class SegmentHeader:
     """What the first frame of a segment says.
 
     `first_seq` is the sequence number of the first frame behind it; `monotonic_ns` (the writer's time base) and
-    `wall_ns` (since the epoch) were read at one moment.
+    `wall_ns` (since the epoch) were read at one moment. `lost` counts, by reason, the frames the run's journal had
+    stated as lost before this segment, so that no statement goes with an old segment.
     """
 
     format: int
@@ -37,6 +38,7 @@ class SegmentHeader:
     first_seq: int
     monotonic_ns: int
     wall_ns: int
+    lost: dict[str, int]
 
     def encode(self) -> bytes:
         """Return the payload of a SEGMENT frame."""
