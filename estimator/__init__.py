@@ -1,6 +1,7 @@
 """Bytes of temporary device buffers for a prefill batch, computed on the CPU.
 
-The controller's seam is `BatchEstimator`; `estimate_batch` says the same of a whole batch at once; `Estimate` explains it.
+The controller's seam is `BatchEstimator`; `estimate_batch` says the same of a whole batch at once; `Estimate`
+explains it.
 """
 
 from estimator.batch import BatchEstimator, BatchState

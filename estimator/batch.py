@@ -1,9 +1,7 @@
 """The admission controller's seam: a batch that grows one candidate at a time, its peak ready after each."""
 
-from __future__ import annotations
-
 from operator import add as plus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from estimator.buffers import PARTS
 from estimator.context import RunContext
@@ -11,6 +9,7 @@ from estimator.estimate import Estimate, explain_measured
 from estimator.geometry import Geometry
 from estimator.plan import compile_peak, compile_sizes, part_coefficients
 from estimator.presets import model
+from estimator.rounding import ceil_div
 from estimator.scores import score_shape
 from estimator.sizes import Measured, Sizes
 from estimator.split import RankRows
@@ -29,16 +28,16 @@ class BatchState(NamedTuple):
     phase: int
 
 
-# Rows of one rank as compiled code takes them: logical, physical, longest of any rank, requests, contexts, longest context
-# on this rank, and whether the batch is split at all.
+# Rows of one rank as compiled code takes them: logical, physical, longest of any rank, requests, contexts, longest
+# context on this rank, and whether the batch is split at all.
 _RankArguments = tuple[int, int, int, int, int, int, bool]
 
 
 class BatchEstimator:
     """Estimates the peak of temporary device buffers for batches of one model in one run.
 
-    Every rank of a tensor- or context-parallel group computes the same figure: that of the fullest rank. Integers only, no
-    clock, no device. Raises InputError where the run cannot serve the model.
+    Every rank of a tensor- or context-parallel group computes the same figure: that of the fullest rank. Integers
+    only, no clock, no device. Raises InputError where the run cannot serve the model.
     """
 
     PHASES = PHASES
@@ -67,7 +66,7 @@ class BatchEstimator:
         self.empty = BatchState((0, 0, 0, 0, 0, 0, 0, 0, (), layout), 0, 0)
 
     @classmethod
-    def for_model(cls, name: str, context: RunContext | None = None) -> BatchEstimator:
+    def for_model(cls, name: str, context: RunContext | None = None) -> Self:
         """Return an estimator for a preset's name or a config.json's path, by default in the engine's default run."""
         geometry = model(name)
         return cls(geometry, context if context is not None else RunContext.default_for(geometry))
@@ -75,23 +74,23 @@ class BatchEstimator:
     def add(self, state: BatchState, prefix_tokens: int, extend_tokens: int, loaded_tokens: int = 0) -> BatchState:
         """Return the batch with one more member. Constant time; the given state is left as it is.
 
-        `prefix_tokens` are all tokens whose KV is reused, `loaded_tokens` those of them that a load-back brings. Lengths are
-        taken as they are: at least 0, `extend_tokens` at least 1.
+        `prefix_tokens` are all tokens whose KV is reused, `loaded_tokens` those of them that a load-back brings.
+        Lengths are taken as they are: at least 0, `extend_tokens` at least 1.
         """
         requests, extend, prefix, longest, loaded, loads, send_pages, pages, prefixes, layout = state.sums
         requests += 1
         extend += extend_tokens
         prefix += prefix_tokens
         context = prefix_tokens + extend_tokens
-        if context > longest:
+        if context > longest:  # noqa: PLR1730 - max() costs a call on the hot path
             longest = context
         if loaded_tokens:
             loaded += loaded_tokens
             loads += 1
         if self._counts_pages:
             page = self.context.page_size
-            send_pages += -(-(-(-prefix_tokens // page)) // self.context.shard_size)
-            pages += -(-extend_tokens // page)
+            send_pages += ceil_div(ceil_div(prefix_tokens, page), self.context.shard_size)
+            pages += ceil_div(extend_tokens, page)
         if self._keeps_prefixes:
             prefixes = (*prefixes, prefix_tokens)
         peak = self._peak if requests > 1 else self._first_peak

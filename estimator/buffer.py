@@ -1,7 +1,5 @@
 """A temporary buffer: what it is, how many bytes it takes, and where that is known from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -52,8 +50,3 @@ class Section:
             return terms
 
         return register
-
-
-def ceil_div(value: int, by: int) -> int:
-    """Return value / by rounded up; both in the same unit."""
-    return -(-value // by)

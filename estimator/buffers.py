@@ -1,7 +1,5 @@
 """All temporary buffers of a prefill batch, in the order of the fact sheet's sections 3 to 9."""
 
-from __future__ import annotations
-
 from estimator.buffer import Buffer
 from estimator.buffers_attention import ATTENTION
 from estimator.buffers_batch import METADATA, SCHEDULE, SHARDED

@@ -1,7 +1,5 @@
 """Buffers of the per-layer attention phase: absorbed, sparse, dense and grouped-query (fact sheet 7)."""
 
-from __future__ import annotations
-
 from estimator.buffer import NONE, Section, Terms
 from estimator.buffers_index import local_heads
 from estimator.context import RunContext
@@ -22,7 +20,7 @@ def local_kv_heads(g: Geometry, c: RunContext) -> int:
 
 
 def kernel_heads(g: Geometry, c: RunContext) -> int:
-    """Return the head count the sparse kernel runs with: FlashMLA wants 64 (Hopper) or 128 (Blackwell), or multiples."""
+    """Return the head count the sparse kernel runs with: FlashMLA wants multiples of 64 (Hopper) or 128."""
     heads = local_heads(g, c)
     if c.prefill_impl in {"flashmla_sparse", "flashmla_sparse_q8"}:
         unit = 128 if c.sm_major >= 10 else 64

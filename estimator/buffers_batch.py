@@ -1,7 +1,5 @@
 """Buffers made once a batch: schedule and prepare, attention metadata, sharded-KV plans (fact sheet 3 to 5)."""
 
-from __future__ import annotations
-
 from estimator.buffer import NONE, Section, Terms
 from estimator.context import RunContext
 from estimator.geometry import Geometry
@@ -66,7 +64,7 @@ def embed_local(g: Geometry, _c: RunContext) -> Terms:
 
 @METADATA.buffer("metadata", "4 Bsel maxS", "layers/attention/dsa_backend.py:1117-1119,1282,1392")
 def page_table_1(g: Geometry, c: RunContext) -> Terms:
-    """A slot for every token of every request up to the longest, int32; for FA3/FA4 with pages only while it is built."""
+    """A slot for each request and position up to the longest context, int32; FA3/FA4 with pages drop it again."""
     return {"BMsel": 4} if g.is_sparse or _paged_flash(g, c) else NONE
 
 

@@ -1,7 +1,5 @@
 """Buffers of the per-layer index phase: projections, index keys, scores, top-k (fact sheet 6)."""
 
-from __future__ import annotations
-
 from estimator.buffer import NONE, Section, Terms
 from estimator.context import RunContext
 from estimator.geometry import Geometry

@@ -1,10 +1,9 @@
 """Buffers of the feed-forward part, the LM head, transfers and the speculative draft (fact sheet 8 and 9)."""
 
-from __future__ import annotations
-
-from estimator.buffer import NONE, Section, Terms, ceil_div
+from estimator.buffer import NONE, Section, Terms
 from estimator.context import RunContext
 from estimator.geometry import Geometry
+from estimator.rounding import ceil_div
 
 OUTPUT, TRANSFER = Section(8), Section(9)
 
@@ -38,7 +37,7 @@ def _with_scales(elements: int) -> int:
     "mlp",
     "dense (6 inter/tp + 2 h) Tm; triton Tm (33/32 h + 2 h + max(c1 + c2, c2 + a2 + c3)); "
     "deepgemm max over steps of k Tm + 127 local experts rows",
-    "moe_runner/triton_utils/fused_moe.py:610-680,872-880; moe_runner/deep_gemm.py:448-640,1085-1116; deepseek_v2.py:392",
+    "moe_runner/triton_utils/fused_moe.py:610-680,872-880; moe_runner/deep_gemm.py:448-640; deepseek_v2.py:392",
     bound="upper",
 )
 def mlp_work(g: Geometry, c: RunContext) -> Terms:
@@ -79,7 +78,7 @@ def final_hidden(g: Geometry, _c: RunContext) -> Terms:
 
 @OUTPUT.buffer("logits", "B V (2/tp + 4)", "layers/logits_processor.py:1199,1244-1258", bound="upper")
 def lm_head_local(g: Geometry, c: RunContext) -> Terms:
-    """Last rows' logits in bf16: this rank's, gathered and reordered; with prompt logprobs they come from the chunks."""
+    """Last rows' logits in bf16: this rank's, gathered, reordered. With prompt logprobs the chunks give them."""
     if c.logprob_rows:
         return NONE
     return {"B": 2 * ceil_div(g.vocab_size, c.tp) + (4 * g.vocab_size if c.tp > 1 else 0)}

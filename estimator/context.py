@@ -1,11 +1,9 @@
 """What depends on the run and not on the batch: card, kernels, parallel sizes, score budget."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 from estimator.errors import InputError
 from estimator.geometry import Geometry
@@ -35,8 +33,9 @@ LOGPROB_CHUNK_ROWS = 2048
 class MqaBudget:
     """The byte budget of the score matrix: one fixed figure, or the card's memory by SGLang's rule.
 
-    The rule (mqa_logits_utils.py:44-68) is min(0.3 total, 0.2 total (1 - mem_fraction_static), 0.2 free), where `free` is
-    what cudaMemGetInfo said at the first large prefill; the engine then keeps the figure for the life of the process.
+    The rule (mqa_logits_utils.py:44-68) is min(0.3 total, 0.2 total (1 - mem_fraction_static), 0.2 free), where
+    `free` is what cudaMemGetInfo said at the first large prefill; the engine then keeps the figure for the life of
+    the process.
     """
 
     fixed_bytes: int | None = 2 * 1024**3
@@ -129,7 +128,7 @@ class RunContext:
             _at_least(f"mlp.{name}", getattr(self.mlp, name), 0)
         if (self.cp > 1) != (self.cp_strategy != "none"):
             raise InputError(
-                f"run: cp is {self.cp} with cp_strategy {self.cp_strategy}; give interleave or zigzag exactly when cp > 1"
+                f"run: cp is {self.cp} with cp_strategy {self.cp_strategy}; give interleave or zigzag if cp > 1"
             )
         if self.safety_factor < 1:
             raise InputError(
@@ -148,7 +147,7 @@ class RunContext:
         return self.shard_size > 1
 
     @classmethod
-    def default_for(cls, geometry: Geometry, **overrides: Any) -> RunContext:
+    def default_for(cls, geometry: Geometry, **overrides: Any) -> Self:
         """Return the engine's defaults for a model: its prefill kernel by KV dtype and card, its kind of MLP."""
         base = cls(
             mlp=MlpSpec(kind="moe_triton" if geometry.moe_intermediate_size else "dense"),
@@ -180,7 +179,7 @@ class RunContext:
             raise InputError(f"run: mlp.kind is {self.mlp.kind}, but {geometry.name} has no experts; use dense")
 
     @classmethod
-    def from_run(cls, run: Mapping[str, Any], geometry: Geometry) -> RunContext:
+    def from_run(cls, run: Mapping[str, Any], geometry: Geometry) -> Self:
         """Read the `run` object of a case. What is left out has the engine's default for that model.
 
         Raises InputError that names every key it does not know, or the key whose value has the wrong kind.
@@ -214,10 +213,9 @@ class RunContext:
         return run
 
 
+_READ_AS: dict[Any, type] = {int: int, int | None: int, bool: bool, str: str}
 _KINDS: dict[str, type] = {
-    item.name: kind
-    for item in fields(RunContext)
-    if (kind := {"int": int, "int | None": int, "bool": bool, "str": str}.get(str(item.type))) is not None
+    item.name: kind for item in fields(RunContext) if (kind := _READ_AS.get(item.type)) is not None
 }
 
 

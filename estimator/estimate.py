@@ -1,7 +1,5 @@
 """An estimate explained: every buffer, every phase, the peak, and what the caching allocator makes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,8 +17,9 @@ from estimator.timeline import Window, live_buffers, windows_of
 class Estimate:
     """The temporary device buffers of one batch on its fullest rank. All figures in bytes unless said otherwise.
 
-    `requested` is the plain sum at the peak; `peak_bytes` is that times the safety factor, rounded up. `buffers` lists each
-    buffer that this batch has, whether or not it is alive at the peak; `phases` the sum alive in each phase.
+    `requested` is the plain sum at the peak; `peak_bytes` is that times the safety factor, rounded up. `buffers`
+    lists each buffer that this batch has, whether or not it is alive at the peak; `phases` the sum alive in each
+    phase.
     """
 
     geometry: Geometry
@@ -111,8 +110,8 @@ def estimate_batch(
 ) -> Estimate:
     """Estimate a whole batch of (prefix, extend) or (prefix, extend, loaded) tokens at once.
 
-    Shares no arithmetic with `BatchEstimator`. Raises InputError for a request that cannot be one, or a run that does not fit
-    the model.
+    Shares no arithmetic with `BatchEstimator`. Raises InputError for a request that cannot be one, or a run that does
+    not fit the model.
     """
     members = [Request(*request) for request in requests]
     check_requests(members)

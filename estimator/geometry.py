@@ -1,12 +1,10 @@
 """The shape of a model, as far as temporary buffers depend on it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from estimator.errors import InputError
 
@@ -42,18 +40,20 @@ _MLA = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "
 _INDEXER = ("index_n_heads", "index_head_dim", "index_topk")
 
 # Keys of the supported families' config.json files that change no temporary buffer listed here.
-_NO_EFFECT = frozenset(
-    """
-    architectures attention_bias attention_dropout attention_type auto_map aux_loss_alpha bos_token_id
-    decoder_sparse_step dtype eos_token_id ep_size first_k_dense_replace hidden_act index_skip_topk_offset
-    index_topk_pattern indexer_rope_interleave indexer_types initializer_range layer_types max_window_layers
-    mlp_bias mlp_layer_types mlp_only_layers model_type moe_layer_freq n_group n_shared_experts norm_topk_prob
-    num_nextn_predict_layers output_router_logits pad_token_id partial_rotary_factor pretraining_tp qk_head_dim
-    quantization_config rms_norm_eps rope_interleave rope_parameters rope_scaling rope_theta
-    routed_scaling_factor router_aux_loss_coef scoring_func seq_aux sliding_window tie_word_embeddings
-    topk_group topk_method torch_dtype transformers_version use_cache use_qk_norm use_sliding_window
-    """.split()
-)
+# fmt: off
+_NO_EFFECT = frozenset((
+    "architectures", "attention_bias", "attention_dropout", "attention_type", "auto_map", "aux_loss_alpha",
+    "bos_token_id", "decoder_sparse_step", "dtype", "eos_token_id", "ep_size", "first_k_dense_replace",
+    "hidden_act", "index_skip_topk_offset", "index_topk_pattern", "indexer_rope_interleave", "indexer_types",
+    "initializer_range", "layer_types", "max_window_layers", "mlp_bias", "mlp_layer_types", "mlp_only_layers",
+    "model_type", "moe_layer_freq", "n_group", "n_shared_experts", "norm_topk_prob", "num_nextn_predict_layers",
+    "output_router_logits", "pad_token_id", "partial_rotary_factor", "pretraining_tp", "qk_head_dim",
+    "quantization_config", "rms_norm_eps", "rope_interleave", "rope_parameters", "rope_scaling", "rope_theta",
+    "routed_scaling_factor", "router_aux_loss_coef", "scoring_func", "seq_aux", "sliding_window",
+    "tie_word_embeddings", "topk_group", "topk_method", "torch_dtype", "transformers_version", "use_cache",
+    "use_qk_norm", "use_sliding_window",
+))
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Geometry:
         return self.kv_lora_rank + self.qk_rope_head_dim
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], *, name: str = "model", ignore: Collection[str] = ()) -> Geometry:
+    def from_config(cls, config: Mapping[str, Any], *, name: str = "model", ignore: Collection[str] = ()) -> Self:
         """Read a Hugging Face config. Keys in `ignore` are passed over.
 
         Raises InputError that names the first missing key, or every key it does not know.
@@ -159,7 +159,7 @@ class Geometry:
         return cls(name=name, **values)
 
     @classmethod
-    def from_config_file(cls, path: str | Path) -> Geometry:
+    def from_config_file(cls, path: str | Path) -> Self:
         """Read `config.json`, or a folder that holds one. Raises InputError when it cannot be read as such."""
         file = Path(path)
         if file.is_dir():

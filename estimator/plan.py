@@ -1,11 +1,9 @@
 """The timeline of one run compiled to straight-line integer code, so that a batch's peak costs a few microseconds.
 
-Every buffer is a sum of coefficient x symbol, so a phase is one too. For a given run most symbols drop out, and so do phases that
-another phase always exceeds; what is left is written out as a small Python function. `sizes.py` says the same for a whole
-batch in plain code, and a test holds the two together.
+Every buffer is a sum of coefficient x symbol, so a phase is one too. For a given run most symbols drop out, and so do
+phases that another phase always exceeds; what is left is written out as a small Python function. `sizes.py` says the
+same for a whole batch in plain code, and a test holds the two together.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
@@ -18,8 +16,8 @@ from estimator.scores import COLUMN_ALIGN, SCORE_BYTES, UNCUT_ELEMENTS
 from estimator.sizes import ONE_SHOT_IMPLS, RAGGED_IMPLS, Sizes
 from estimator.timeline import PHASES, live_buffers
 
-# What a batch is summed up as (B requests, T extend, P prefix, M longest context, L loaded tokens of k requests, pages), then
-# the rows of one rank. `Ps` are the single prefixes, kept only where a chunked prefix needs them.
+# What a batch is summed up as (B requests, T extend, P prefix, M longest context, L loaded tokens of k requests,
+# pages), then the rows of one rank. `Ps` are the single prefixes, kept only where a chunked prefix needs them.
 SUMS = "B, T, P, M, L, k, blk, G, Ps"
 RANK = "Tl, Tp, longest, Bs, Ss, Ms, split"
 
@@ -169,11 +167,8 @@ def _symbol_blocks(g: Geometry, c: RunContext) -> list[tuple[tuple[str, ...], st
             "c = R" if c.logprob_chunk is None else f"c = R if R < {c.logprob_chunk} else {c.logprob_chunk}",
         ),
     ]
-    if can_be_dense:
-        dense = f"dense = M <= {c.dense_context} and T + P <= {c.dense_capacity}"
-    else:
-        dense = "dense = False"
-    blocks.append((("dense",), dense))
+    dense = f"M <= {c.dense_context} and T + P <= {c.dense_capacity}" if can_be_dense else "False"
+    blocks.append((("dense",), f"dense = {dense}"))
     if g.is_sparse:
         blocks += _sparse_blocks(g, c, ragged=ragged)
     else:

@@ -4,8 +4,6 @@ Hugging Face was not at hand when these were written down: the values come from 
 `Preset.source` says how well each is confirmed. A config.json of your own always takes precedence.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from estimator.errors import InputError
@@ -104,8 +102,8 @@ PRESETS: dict[str, Preset] = {
     ),
     "glm-5.2": Preset(
         _GLM52,
-        "GLM-5 with context 1,048,576 and index_topk_freq 4 (21 of 78 layers score) from two independent test fixtures; "
-        "config.json not read (unconfirmed)",
+        "GLM-5 with context 1,048,576 and index_topk_freq 4 (21 of 78 layers score) from two independent test "
+        "fixtures; config.json not read (unconfirmed)",
     ),
     "qwen3-32b": Preset(_QWEN3, "stored copies of config.json"),
     "llama-3.1-8b": Preset(

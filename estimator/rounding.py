@@ -1,11 +1,9 @@
 """What PyTorch's CUDA caching allocator makes of a list of requests.
 
-The rules are those of `c10/cuda/CUDACachingAllocator.cpp`: a request is rounded up to 512 B; up to 1 MiB it comes from a 2 MiB
-segment, up to 10 MiB from a 20 MiB segment, above that from a segment of its own, rounded up to 2 MiB. The figures are those of
-`torch.cuda.memory_stats`: requested, allocated (here `rounded`) and reserved.
+The rules are those of `c10/cuda/CUDACachingAllocator.cpp`: a request is rounded up to 512 B; up to 1 MiB it comes
+from a 2 MiB segment, up to 10 MiB from a 20 MiB segment, above that from a segment of its own, rounded up to 2 MiB.
+The figures are those of `torch.cuda.memory_stats`: requested, allocated (here `rounded`) and reserved.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +16,11 @@ LARGE_SEGMENT = 20 << 20
 SEGMENT_ALIGN = 2 << 20
 # A block of the large pool is split only if more than this would be left.
 LARGE_REMAINDER = 1 << 20
+
+
+def ceil_div(value: int, by: int) -> int:
+    """Return value / by rounded up; both in the same unit."""
+    return -(-value // by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,13 @@ Every buffer is a sum of coefficient x symbol, so a symbol carries all that is n
 rule, and which path a batch takes (a symbol of a path not taken is zero).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from estimator.context import RunContext
 from estimator.errors import InputError
 from estimator.geometry import Geometry
+from estimator.rounding import ceil_div
 from estimator.scores import ScoreShape, score_shape
 from estimator.split import RankRows, rank_rows
 
@@ -20,7 +19,7 @@ ONE_SHOT_IMPLS = frozenset({"fa3", "flashinfer", "flashmla"})
 
 
 class Request(NamedTuple):
-    """One member of a batch: prefix tokens already in KV, tokens to compute, prefix tokens being loaded from the host."""
+    """One member of a batch, in tokens: prefix reused, extend to compute, loaded of the prefix from the host."""
 
     prefix: int
     extend: int
@@ -94,7 +93,7 @@ def check_requests(requests: Sequence[Request]) -> None:
 
 
 def takes_dense_sparse_path(geometry: Geometry, context: RunContext, longest: int, total: int) -> bool:
-    """Say whether a sparse model attends densely: short contexts, no CP, Hopper or Blackwell (dsa_backend.py:4064-4078)."""
+    """Say whether a sparse model attends densely: short contexts, no CP, SM90 or SM100 (dsa_backend.py:4064-4078)."""
     return (
         geometry.is_sparse
         and context.cp == 1
@@ -175,7 +174,7 @@ def _on_rank(
         Kq=total_here + geometry.index_topk if absorbed else 0,
         R=logprobs,
         c=logprobs if context.logprob_chunk is None else min(logprobs, context.logprob_chunk),
-        blk=sum(-(-(-(-each // page)) // context.shard_size) for each in prefixes) if paged else 0,
+        blk=sum(ceil_div(ceil_div(each, page), context.shard_size) for each in prefixes) if paged else 0,
         own=-(-extend // context.shard_size),
         Lb=sum(loaded) * (24 if len(loaded) > 1 else 16),
         G=sum(-(-request.extend // page) for request in requests) if paged else 0,
@@ -198,8 +197,9 @@ class _PlainMla(NamedTuple):
 def _plain_mla(context: RunContext, prefixes: Sequence[int], extend: int, total: int, *, split: bool) -> _PlainMla:
     """Choose MLA's path without an indexer (attention_backend_handler.py:93-165).
 
-    No prefix, or a prefix over the threshold, materialises K and V: all at once where the contexts fit the capacity, else
-    prefix chunk by prefix chunk. A small prefix, and any batch under context parallelism, takes the absorbed path.
+    No prefix, or a prefix over the threshold, materialises K and V: all at once where the contexts fit the capacity,
+    else prefix chunk by prefix chunk. A small prefix, and any batch under context parallelism, takes the absorbed
+    path.
     """
     prefix = sum(prefixes)
     if split:

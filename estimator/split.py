@@ -1,7 +1,5 @@
 """Which rows of a batch stand on which rank under context-parallel prefill."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

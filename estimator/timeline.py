@@ -1,10 +1,8 @@
 """When each temporary buffer is alive: windows of phases, on the stream that holds them.
 
-The compute stream runs its phases one after another. A window on another stream lies beside the compute phases it spans, so
-its bytes add to them. The peak is the largest sum over the windows that overlap a phase.
+The compute stream runs its phases one after another. A window on another stream lies beside the compute phases it
+spans, so its bytes add to them. The peak is the largest sum over the windows that overlap a phase.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
