@@ -35,15 +35,17 @@ PAYLOADS = st.lists(
 
 
 def chain(payloads):
-    """Return the frames' bytes, each payload followed by the frames before it where it says so."""
+    """Return the bytes of each payload's frame."""
     return [BUILD(payload, seq) for seq, payload in enumerate(payloads)]
 
 
-def parse(data, *, at_end=True, expected=0):
-    return parse_frames(data, MARK, 1, 0, expected, at_end=at_end)
+def parse(data, *, at_end=True):
+    """Parse bytes that stand at the beginning of segment 1."""
+    return parse_frames(data, MARK, 1, 0, 0, at_end=at_end)
 
 
 def payloads_of(parsed):
+    """Return the payloads that were read."""
     return [frame.payload for frame in parsed.frames]
 
 
