@@ -29,6 +29,6 @@ def write_whole(path: Path, content: bytes) -> None:
 def make_folders(path: Path) -> None:
     """Make the folder and those above it that are missing, each for its owner only. Raises OSError."""
     if not path.is_dir():
-        if path.parent != path:
+        if not path.parent.exists():
             make_folders(path.parent)
         path.mkdir(mode=FOLDER_MODE, exist_ok=True)

@@ -31,7 +31,6 @@ from controller.segments import list_segments, read_header
 from estimator.errors import KnobError, RecordError, StorageError
 
 ROOT = Path(__file__).resolve().parents[2]
-SECOND = 1_000_000_000
 
 ROOT = Path(__file__).resolve().parents[2]
 
