@@ -1,0 +1,67 @@
+"""The schema: numbered migrations, recorded in the database, that make it ours and carry an older one forward."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from controller.vocabulary import SOFT_GATES, Gate, HostHit, Outcome, Reason, Verdict, unit_of
+from store.tables import INDEXES, TABLES
+from store.views import VIEWS
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+
+    from sqlite_utils import Database
+
+APPLICATION_ID: Final = 0x474C4753
+"""`GLGS` in the file's header: by it a database is known as ours."""
+
+
+def _first(database: Database) -> None:
+    for statement in (*TABLES, *INDEXES):
+        database.conn.execute(statement)
+    for name, sql in VIEWS.items():
+        database.create_view(name, sql)
+
+
+MIGRATIONS: Final[tuple[tuple[str, Callable[[Database], None]], ...]] = (("0001_first", _first),)
+"""Name and function of each migration. One that was released is never changed; a change of the schema adds one."""
+
+VERSION: Final = len(MIGRATIONS)
+
+
+def carry_forward(connection: sqlite3.Connection) -> None:
+    """Bring a database of ours, or an empty file, to VERSION. Raises sqlite3.Error, and then has changed nothing."""
+    from sqlite_utils import Database, Migrations  # noqa: PLC0415 - 0.1 s to import, needed for a migration alone
+
+    migrations = Migrations("glassgate")
+    for name, function in MIGRATIONS:
+        migrations(name=name)(function)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if version_of(connection) < VERSION:  # another process may have been faster
+            migrations.apply(Database(connection))
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+        _name_words(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """The schema version of a database, 0 for an empty one."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _name_words(connection: sqlite3.Connection) -> None:
+    """Give every word of the vocabulary its row."""
+    execute = connection.executemany
+    execute("INSERT OR IGNORE INTO gates VALUES (?, ?, ?, ?)", [(g, g.word, unit_of(g), g in SOFT_GATES) for g in Gate])
+    execute("INSERT OR IGNORE INTO reasons VALUES (?, ?)", [(each, each.word) for each in Reason])
+    execute("INSERT OR IGNORE INTO outcomes VALUES (?, ?)", [(each, each.word) for each in Outcome])
+    execute("INSERT OR IGNORE INTO verdicts VALUES (?, ?)", [(each, each.word) for each in Verdict])
+    execute("INSERT OR IGNORE INTO host_hits VALUES (?, ?, ?)", [(each, each.word, each.status) for each in HostHit])
