@@ -5,6 +5,7 @@ Plan, then gate, then commit. Looking allocates nothing; a refused candidate lea
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from controller.decision import PassResult, decision_tuple
@@ -50,8 +51,9 @@ class AdmissionPass:
     """One pass over the waiting queue. Its state is what the members so far have taken, in tokens unless said."""
 
     __slots__ = (
-        "batch", "cached_sum", "chunk_spent", "chunk_unfinished", "continuing", "decisions", "estimate", "estimator",
-        "extend_sum", "input_spent", "lanes", "limits", "members", "pool", "quota", "room", "slots", "slots_taken",
+        "batch", "cached_sum", "chunk_room", "chunk_spent", "chunk_unfinished", "continuing", "decisions", "estimate",
+        "estimator", "extend_sum", "input_spent", "lanes", "limits", "members", "pool", "quota", "room", "slots",
+        "slots_taken",
     )  # fmt: skip
 
     def __init__(self, limits: Limits, capacity: Capacity, estimator: BatchEstimator | None = None) -> None:
@@ -60,7 +62,10 @@ class AdmissionPass:
         self.estimate: Any = estimator.empty if estimator is not None else None
         self.pool = capacity.pool_tokens
         self.quota = capacity.free_tokens + capacity.evictable_tokens  # what a load may use
-        self.room = self.quota - capacity.reserved_tokens  # what an admission may use
+        # What an admission may use. The reserve may end in a fraction: rounded down it changes no comparison of a
+        # demand with the room; a continuing chunk, which fills the room, goes by the rounded-up one.
+        self.room = self.quota - math.floor(capacity.reserved_tokens)
+        self.chunk_room = self.quota - math.ceil(capacity.reserved_tokens)
         self.lanes = LaneRoom(capacity, limits.page) if capacity.lanes else None
         self.slots = capacity.slots  # requests
         self.slots_taken = capacity.running
@@ -117,7 +122,7 @@ class AdmissionPass:
 
     def admit(self, plan: Plan) -> Outcome:
         """Take from every budget what a member will use; a cut one's output is charged with its last chunk."""
-        output = 0 if plan.cut else plan.output
+        output = 0 if plan.cut else plan.reserve
         if self.lanes is not None:
             self.lanes.promise(plan, output)
         promised = plan.unlocked + plan.load + plan.charged + self.limits.overhead
@@ -157,7 +162,7 @@ class AdmissionPass:
 
     def fit_chunk(self, plan: Plan) -> tuple[int, int, int]:
         """Cut a continuing chunk to the whole pages there is room for, perhaps none; its `kv_capacity` check."""
-        page, room, reason, unit = self.limits.page, self.room, Reason.POOL, 1
+        page, room, reason, unit = self.limits.page, self.chunk_room, Reason.POOL, 1
         if self.lanes is not None and (lane_room := self.lanes.chunk_room()) < room:
             room, reason, unit = lane_room, Reason.LANE, page * self.lanes.count
         need = plan.charged

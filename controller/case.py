@@ -13,8 +13,10 @@ from controller.knobs import Knobs
 from controller.limits import Setting, effective, explain, largest_prompt
 from controller.request import ActiveChunk, Candidate, Capacity, Lane, PrefixMatch, running_reserve
 from controller.vocabulary import HostHit, Outcome, Reason, Verdict, unit_of
-from estimator.batch import BatchEstimator
+from estimator.batch import BatchEstimator, BatchState
+from estimator.context import RunContext
 from estimator.errors import InputError
+from estimator.presets import model as geometry_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -117,7 +119,8 @@ class CaseEngine:
                 first_lane=request.first_lane,
             )
             output = max(0, request.output_tokens - request.generated_tokens)
-            yield Candidate(number, request.prompt_tokens, output, match, handle=answer)
+            made = min(request.generated_tokens, request.output_tokens)
+            yield Candidate(number, request.prompt_tokens, output, match, answer, made)
 
     def load_back(self, candidate: Candidate, tokens: int) -> LoadAnswer:
         """Everything, or what the case says."""
@@ -155,9 +158,11 @@ def read_case(data: Any) -> Case:
             "one must be left"
         )
     lanes = len(case.capacity.lanes) or 1
-    for item in (*case.queue, *([chunk] if chunk is not None else [])):
-        if item.first_lane is not None and item.first_lane >= lanes:
-            raise InputError(f"first_lane of {item.id!r} is {item.first_lane}; the capacity has lanes 0 to {lanes - 1}")
+    starts = [(request.id, request.first_lane) for request in case.queue]
+    starts += [(chunk.id, chunk.first_lane)] if chunk is not None else []
+    for name, lane in starts:
+        if lane is not None and lane >= lanes:
+            raise InputError(f"first_lane of {name!r} is {lane}; the capacity has lanes 0 to {lanes - 1}")
     return case
 
 
@@ -169,7 +174,7 @@ def decide(data: Mapping[str, Any]) -> dict[str, Any]:
     case = read_case(data)
     knobs = Knobs.parse(case.knobs)
     capacity = _capacity(case)
-    estimator = None if case.model is None else BatchEstimator.for_model(case.model, case.run)
+    estimator = None if case.model is None else _estimator(case, case.model, knobs, len(capacity.lanes) or 1)
     setting = Setting(
         context_parallel=case.context_parallel,
         data_parallel=case.data_parallel,
@@ -188,9 +193,28 @@ def decide(data: Mapping[str, Any]) -> dict[str, Any]:
     result = AdmissionPass(limits, capacity, estimator).run(engine.candidates(), engine, active)
     return {
         **_answer(case, result),
-        "estimate": None if estimator is None else msgspec.to_builtins(estimator.summary(result.estimate)),
+        "estimate": None if estimator is None else _estimate(estimator, result.estimate),
         "effective": [msgspec.to_builtins(knob) for knob in explain(knobs, setting)],
         "largest_prompt_tokens": largest_prompt(limits, capacity.pool_tokens),
+    }
+
+
+def _estimator(case: Case, model: str, knobs: Knobs, lanes: int) -> BatchEstimator:
+    geometry = geometry_of(model)
+    if case.run is not None:
+        return BatchEstimator(geometry, RunContext.from_run(case.run, geometry))
+    return BatchEstimator(geometry, RunContext.default_for(geometry, page_size=knobs.page_size, cp=lanes))
+
+
+def _estimate(estimator: BatchEstimator, state: BatchState) -> dict[str, Any]:
+    explained = estimator.explain(state)
+    return {
+        "model": estimator.geometry.name,
+        "peak_bytes": explained.peak_bytes,
+        "requested_bytes": explained.requested,
+        "phase": explained.peak_phase,
+        "parts": dict(zip(estimator.PARTS, explained.parts, strict=True)),
+        "buffers": explained.at_phase(explained.peak_phase),
     }
 
 

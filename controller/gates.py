@@ -92,7 +92,9 @@ def buffer_bytes(batch: AdmissionPass, plan: Plan) -> Check:
     estimator = batch.estimator
     if estimator is None:
         return OFF, 0, 0, Reason.LIMIT
-    plan.estimate = estimator.add(batch.estimate, plan.prefix, plan.extend, plan.load)
+    # With no compute budget left it adds nothing; `chunk_tokens` says so.
+    add = plan.extend > 0
+    plan.estimate = estimator.add(batch.estimate, plan.prefix, plan.extend, plan.load) if add else batch.estimate
     return _soft(batch, plan.estimate.peak_bytes, batch.limits.max_buffer, Reason.LIMIT)
 
 

@@ -6,6 +6,7 @@ evenly (SGLang 0.5.23, `PageInterleavePoolAllocator`).
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class LaneRoom:
         self.count = len(capacity.lanes)
         self.page = page
         self.pool = capacity.pool_tokens // page // self.count
-        reserved = -(-capacity.reserved_tokens // (page * self.count))
+        reserved = math.ceil(capacity.reserved_tokens / (page * self.count))
         self.room = [lane.free_pages + lane.evictable_pages - reserved for lane in capacity.lanes]
 
     def start(self, first_lane: int | None) -> int:

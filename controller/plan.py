@@ -18,7 +18,8 @@ class Plan:
 
     __slots__ = (
         "asked", "charged", "cut", "cut_by", "device_hit", "done", "estimate", "evicted", "extend", "first_lane",
-        "host", "load", "number", "output", "prefix", "prompt", "remaining", "resident", "unlocked", "wanted", "whole",
+        "host", "load", "number", "output", "prefix", "prompt", "remaining", "reserve", "resident", "unlocked", "wanted",
+        "whole",
     )  # fmt: skip
 
     number: int
@@ -41,7 +42,10 @@ class Plan:
     remaining: int
     """The prompt without done tokens and device hit: what it needs room for, loads included."""
     output: int
-    """Clipped."""
+    """What it may still generate, clipped: what `kv_capacity` tests."""
+    reserve: int
+    """What is held back for its output once it is admitted: generated tokens are not taken off (SGLang 0.5.23,
+    `PrefillAdder._select_prefill_admission`)."""
     prefix: int
     """What the computed tokens stand on: done, device hit and load."""
     extend: int
@@ -69,6 +73,7 @@ class Plan:
         plan.first_lane = match.first_lane
         plan.remaining = plan.prompt - plan.device_hit
         plan.output = min(candidate.output_tokens, CLIP_OUTPUT_TOKENS)
+        plan.reserve = min(candidate.output_tokens + candidate.generated_tokens, CLIP_OUTPUT_TOKENS)
         plan.estimate = None
         load, plan.host = plan_load_back(match, batch.limits.load_back_threshold, batch.quota - plan.unlocked)
         plan.shape(batch, load)
@@ -85,7 +90,7 @@ class Plan:
         plan.host = HostHit.NONE_RESIDENT
         plan.first_lane = chunk.first_lane
         plan.remaining = plan.prompt - plan.done
-        plan.output = min(chunk.output_tokens, CLIP_OUTPUT_TOKENS)
+        plan.output = plan.reserve = min(chunk.output_tokens, CLIP_OUTPUT_TOKENS)
         plan.estimate = None
         plan.shape(batch, load=0)
         return plan

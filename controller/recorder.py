@@ -131,7 +131,7 @@ class Recorder:
                 *(closed or (-1, -1)),
                 estimate.peak_bytes if estimate is not None else -1,
                 parts,
-                (capacity.free_tokens, capacity.evictable_tokens, capacity.reserved_tokens, capacity.running),
+                (capacity.free_tokens, capacity.evictable_tokens, int(capacity.reserved_tokens), capacity.running),
                 (quota, room),
                 decisions,
                 tuple((lane.free_pages, lane.evictable_pages) for lane in capacity.lanes),

@@ -64,6 +64,8 @@ class Candidate(msgspec.Struct, gc=False):
     match: PrefixMatch = NO_MATCH
     handle: Any = None
     """Whatever the engine needs to commit the candidate."""
+    generated_tokens: int = 0
+    """Tokens generated before a retraction; they stand in the prompt, and SGLang reserves output for them again."""
 
     def __post_init__(self) -> None:
         """Refuse a candidate that leaves nothing to compute or generates less than nothing."""
@@ -103,8 +105,8 @@ class Capacity:
     pool_tokens: int
     free_tokens: int
     evictable_tokens: int = 0
-    reserved_tokens: int = 0
-    """Held back for running requests, see `running_reserve`."""
+    reserved_tokens: float = 0
+    """Held back for running requests, see `running_reserve`; it may end in a fraction of a token."""
     running: int = 0
     """Requests that hold a slot, the active chunk not among them."""
     slots: int = 2048
@@ -125,14 +127,13 @@ class Capacity:
             raise InputError(f"running_slots is {self.slots}; it is a whole number >= 1")
 
 
-def running_reserve(remaining: list[tuple[int, bool]], new_token_ratio: float) -> int:
+def running_reserve(remaining: list[tuple[int, bool]], new_token_ratio: float) -> float:
     """Tokens held back so that running requests can go on: the sum of min(left, 4096) x ratio.
 
-    `remaining` holds (tokens left to generate, ignore_eos); with ignore_eos the ratio is 1. The sum is rounded down,
-    which leaves every comparison with whole tokens as it is (SGLang 0.5.23,
+    `remaining` holds (tokens left to generate, ignore_eos); with ignore_eos the ratio is 1 (SGLang 0.5.23,
     `PrefillAdder._get_running_request_total_token_offset`).
     """
     total = 0.0
     for left, ignore_eos in remaining:
         total += min(left, CLIP_OUTPUT_TOKENS) * (1.0 if ignore_eos else new_token_ratio)
-    return int(total)
+    return total
