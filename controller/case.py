@@ -21,7 +21,7 @@ from estimator.presets import model as geometry_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from controller.admission import PassResult
+    from controller.decision import PassResult
     from controller.plan import Plan
 
 POOL_TOKENS: Final = 1_000_000

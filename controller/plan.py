@@ -18,8 +18,8 @@ class Plan:
 
     __slots__ = (
         "asked", "charged", "cut", "cut_by", "device_hit", "done", "estimate", "evicted", "extend", "first_lane",
-        "host", "load", "number", "output", "prefix", "prompt", "remaining", "reserve", "resident", "unlocked", "wanted",
-        "whole",
+        "host", "load", "number", "output", "prefix", "prompt", "remaining", "reserve", "resident", "unlocked",
+        "wanted", "whole",
     )  # fmt: skip
 
     number: int
