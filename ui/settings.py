@@ -83,7 +83,7 @@ def load_settings() -> Settings:
             raise InputError(f"{name} is set but is no setting; the variables are {', '.join(sorted(known))}")
     try:
         return Settings()
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{config_file()}: not TOML: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
