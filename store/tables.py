@@ -125,10 +125,6 @@ TABLES: Final = (
 INDEXES: Final = (
     # why: a request by its id, or by the beginning of one
     "CREATE INDEX requests_id ON requests (id)",
-    # why: who arrived later and was admitted earlier
-    "CREATE INDEX requests_arrival ON requests (run, arrival_ns, admit_ns)",
-    # slowest-waits
-    "CREATE INDEX requests_wait ON requests (run, wait_ns)",
     # why: the pass that began at or before a moment; slowest-waits: the passes of a wait
     "CREATE INDEX passes_start ON passes (run, start_ns, closed_gate, closed_reason)",
     # stops

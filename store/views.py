@@ -24,7 +24,8 @@ FROM passes p JOIN runs r ON r.id = p.run
 LEFT JOIN gates g ON g.id = p.closed_gate LEFT JOIN reasons e ON e.id = p.closed_reason
 LEFT JOIN repeats t ON t.run = p.run AND t.first_pass = p.number""",
     "v_decisions": """SELECT d.run, r.name AS run_name, d.pass, d.position,
-    iso(p.start_ns) AS at, p.start_ns, d.request, q.id AS request_id, o.outcome, g.gate, e.reason, d.observed, d.limit_value, d.short_by,
+    iso(p.start_ns) AS at, p.start_ns, d.request, q.id AS request_id, o.outcome,
+    g.gate, e.reason, d.observed, d.limit_value, d.short_by,
     CASE e.reason WHEN 'lane' THEN 'pages' ELSE g.unit END AS unit,
     d.prompt_tokens, d.done_tokens, d.device_hit_tokens, d.extend_tokens, d.output_tokens,
     h.host_hit, h.status AS host_status, d.resident_tokens, d.matched_tokens, d.asked_tokens,

@@ -1,0 +1,177 @@
+"""Ingest: frames of one run's journal in, rows out, in transactions that move the cursor with the rows."""
+
+from __future__ import annotations
+
+import gc
+import sqlite3
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+
+from controller.frames import DATA, LOSS, OVERHEAD_BYTES, Cursor, Frame
+from controller.losses import Loss
+from controller.records import decode
+from estimator.errors import RecordError
+from store.database import BUSY_MS, failures, open_for_writing
+from store.rows import Rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+CHUNK_BYTES: Final = 2 << 20
+"""A transaction holds about this many bytes of records, some 20,000 decisions, so that memory and log are bounded."""
+
+_UNSOUND: Final = (sqlite3.IntegrityError, OverflowError, ValueError, TypeError, msgspec.DecodeError)
+"""What a frame causes whose checksums fit but whose records do not: damage, or one that is in the store already."""
+
+
+class Ingest:
+    """Writes one run's frames on one rank into the database at a path.
+
+    After StorageError nothing of the failed transaction is kept: read on from `cursor`.
+    """
+
+    def __init__(self, database: Path, run: str, rank: int = 0, *, busy_ms: int = BUSY_MS) -> None:
+        self.database = database
+        self._connection = open_for_writing(database, busy_ms=busy_ms)
+        try:
+            with failures(database):
+                self.run = self._find_run(run, rank)
+                row = self._execute(
+                    "SELECT segment, byte_offset, seq FROM cursors WHERE run = ?", (self.run,)
+                ).fetchone()
+        except BaseException:
+            self._connection.close()
+            raise
+        self.cursor = Cursor(*row) if row else None
+        """The place in the journal behind the last frame taken in; None if there is none yet."""
+
+    def feed(self, frames: Iterable[Frame]) -> int:
+        """Take frames in, and return how many. Raises StorageError if the database cannot take them."""
+        taken = 0
+        for chunk in _chunks(frames):
+            with failures(self.database), _no_garbage():
+                self._take(chunk)
+            taken += len(chunk)
+        return taken
+
+    def close(self) -> None:
+        """Close the database. Nothing is pending."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _take(self, chunk: list[Frame]) -> None:
+        """Write a chunk in one transaction; where one of its frames is unsound, each frame in one of its own."""
+        try:
+            self._write(chunk)
+        except _UNSOUND as error:
+            if len(chunk) > 1:
+                for frame in chunk:
+                    self._take([frame])
+            else:
+                self._write([], lost=chunk[0], why=error)
+
+    def _write(self, chunk: list[Frame], lost: Frame | None = None, why: Exception | None = None) -> None:
+        place = self.cursor or Cursor(0, 0, 0)
+        missing = damaged = 0
+        rows = Rows(self.run)
+        losses: list[tuple[object, ...]] = []
+        for frame in chunk if lost is None else [lost]:
+            missing += max(0, frame.seq - place.seq)
+            if frame.segment == place.segment:
+                damaged += max(0, frame.offset - place.offset)
+            place = frame.cursor
+            if lost is not None:
+                losses.append(_unreadable(frame, why))
+            elif frame.kind == DATA:
+                rows.add(decode(frame.payload))
+            elif frame.kind == LOSS:
+                loss, row = _stated(frame)
+                missing -= loss
+                losses.append(row)
+        if missing > 0 or damaged > 0:
+            losses.append(("missing", max(0, missing), damaged, None, None, place.segment, place.offset, ""))
+        self._execute("BEGIN IMMEDIATE")
+        try:
+            rows.write(self._connection)
+            self._connection.executemany(
+                "INSERT INTO losses (run, reason, frames, bytes, first_ns, last_ns, segment, byte_offset, detail) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [(self.run, *row) for row in losses],
+            )
+            self._execute("INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?)", (self.run, *place))
+            self._execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._execute("ROLLBACK")
+            raise
+        self.cursor = place
+
+    def _find_run(self, run: str, rank: int) -> int:
+        """The number the database has for a run on one rank, given now if it has none."""
+        self._execute("INSERT OR IGNORE INTO runs (name, rank) VALUES (?, ?)", (run, rank))
+        return int(self._execute("SELECT id FROM runs WHERE name = ? AND rank = ?", (run, rank)).fetchone()[0])
+
+    def _execute(self, sql: str, values: tuple[object, ...] = ()) -> sqlite3.Cursor:
+        return self._connection.execute(sql, values)
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Leave the cycle collector out: rows make no cycles, and looking for some takes a quarter of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _chunks(frames: Iterable[Frame]) -> Iterable[list[Frame]]:
+    """Frames in runs of about one transaction's worth, cut behind a frame that carries records."""
+    chunk: list[Frame] = []
+    size = 0
+    for frame in frames:
+        chunk.append(frame)
+        size += len(frame.payload)
+        if size >= CHUNK_BYTES and frame.kind == DATA:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _unreadable(frame: Frame, why: Exception | None) -> tuple[object, ...]:
+    reason = "conflict" if isinstance(why, sqlite3.IntegrityError) else "unreadable"
+    size = len(frame.payload) + OVERHEAD_BYTES
+    return (reason, 1, size, None, None, frame.segment, frame.offset, f"frame {frame.seq}: {why}"[:500])
+
+
+def _stated(frame: Frame) -> tuple[int, tuple[object, ...]]:
+    """How many of the missing frames a loss frame explains, and its row.
+
+    Frames that left at the size bound are missing for a sink only where it had not read them, so they explain none.
+    """
+    try:
+        loss = Loss.decode(frame.payload)
+    except RecordError as error:
+        return 0, _unreadable(frame, error)
+    bound = loss.reason == "bound"
+    detail = f"frames {loss.first_seq} to {loss.last_seq}"
+    if bound:
+        detail += f": {loss.frames} left the journal at its size bound; those not read before are counted as missing"
+    return (0 if bound else loss.frames), (
+        loss.reason, 0 if bound else loss.frames, 0 if bound else loss.lost_bytes, loss.first_ns, loss.last_ns,
+        frame.segment, frame.offset, detail,
+    )  # fmt: skip
