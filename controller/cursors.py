@@ -12,7 +12,7 @@ CURSOR_FOLDER = "cursors"
 _SINK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
-def write_cursor(folder: Path, sink: str, cursor: Cursor) -> None:
+def write_cursor(folder: Path | str, sink: str, cursor: Cursor) -> None:
     """Keep the place up to which a sink has taken the journal in folder; seen whole or not at all.
 
     A sink that writes Cursor(0, 0, 0) before it reads holds segments back from garbage collection.
@@ -28,7 +28,7 @@ def write_cursor(folder: Path, sink: str, cursor: Cursor) -> None:
         ) from None
 
 
-def read_cursor(folder: Path, sink: str) -> Cursor | None:
+def read_cursor(folder: Path | str, sink: str) -> Cursor | None:
     """Return the kept place of a sink, None if it has none; raise RecordError if the file is not a cursor."""
     path = _cursor_path(folder, sink)
     try:
@@ -45,10 +45,10 @@ def read_cursor(folder: Path, sink: str) -> Cursor | None:
     return cursor
 
 
-def read_cursors(folder: Path) -> dict[str, Cursor]:
+def read_cursors(folder: Path | str) -> dict[str, Cursor]:
     """Return every sink's place, by name. A file that is no cursor counts as a sink that has read nothing."""
     try:
-        names = sorted(entry.name for entry in (folder / CURSOR_FOLDER).iterdir())
+        names = sorted(entry.name for entry in (Path(folder) / CURSOR_FOLDER).iterdir())
     except OSError:
         return {}
     cursors: dict[str, Cursor] = {}
@@ -62,7 +62,7 @@ def read_cursors(folder: Path) -> dict[str, Cursor]:
     return cursors
 
 
-def remove_cursor(folder: Path, sink: str) -> None:
+def remove_cursor(folder: Path | str, sink: str) -> None:
     """Forget a sink, so that it holds no segment back. Raises StorageError if its file cannot be removed."""
     path = _cursor_path(folder, sink)
     try:
@@ -71,7 +71,7 @@ def remove_cursor(folder: Path, sink: str) -> None:
         raise StorageError(f"cursor {path} cannot be removed: {error.strerror}; make the folder writable") from None
 
 
-def _cursor_path(folder: Path, sink: str) -> Path:
+def _cursor_path(folder: Path | str, sink: str) -> Path:
     if not _SINK_NAME.fullmatch(sink):
         raise ValueError(f"sink name {sink!r} must be 1 to 64 letters, digits, '_', '-' or '.', not '.' first")
-    return folder / CURSOR_FOLDER / sink
+    return Path(folder) / CURSOR_FOLDER / sink

@@ -55,7 +55,8 @@ __all__ = [
 LOST: Final = -1
 """What `append` returns for a frame that was counted as lost instead of written."""
 DEFAULT_MAX_BYTES: Final = 2 << 30
-DEFAULT_SEGMENT_BYTES: Final = 32 << 20
+# Removing a segment takes an engine's thread about a millisecond for each 5 MiB.
+DEFAULT_SEGMENT_BYTES: Final = 8 << 20
 MIN_SEGMENT_BYTES: Final = 1024
 SLOW_APPEND_NS: Final = 5_000_000
 SLOW_APPENDS: Final = 3
@@ -70,7 +71,7 @@ class JournalWriter:
 
     A folder that holds a journal of the same run is continued in a new segment.
 
-    - `max_bytes` bounds all segments together, `segment_bytes` each one (default 32 MiB, at most a quarter of
+    - `max_bytes` bounds all segments together, `segment_bytes` each one (default 8 MiB, at most a quarter of
       `max_bytes`). At the bound the oldest segment goes; if a sink has not passed it that is a counted loss.
     - `on_full`: when the disk refuses a frame, `lose` counts it and tries again every `retry_ns`; `raise` raises
       StorageError, and the frames before stay readable.
@@ -335,31 +336,34 @@ class JournalWriter:
     def _continue_run(self) -> None:
         """Take in the segments an earlier writer of this run left. Raises RecordError if they are another run's."""
         segments = list_segments(self._folder)
-        if not segments:
-            return
-        with JournalReader(self._folder, start=Cursor(segments[-1].number, 0, 0)) as reader:
-            for frame in reader:
-                if frame.kind == SEGMENT:
-                    self._losses.carry_over(SegmentHeader.decode(frame.payload).lost)
-                elif frame.kind == LOSS:
-                    loss = Loss.decode(frame.payload)
-                    self._losses.carry_over({loss.reason: loss.frames})
-            self._next_seq = reader.cursor.seq
-        first_seq = self._next_seq
-        kept = []
-        for segment in reversed(segments):
-            header = read_header(segment)
+        headers = [read_header(segment) for segment in segments]
+        for header in headers:
             if header and (header.run_id, header.rank) != (self._run_id, self._rank):
                 raise RecordError(
                     f"journal {self._folder} is of run {header.run_id} rank {header.rank}, "
                     f"not of run {self._run_id} rank {self._rank}; give this run a folder of its own"
                 )
+        if not segments:
+            return
+        # Read from the newest sound header: a writer killed at a change of segment leaves one without a header.
+        newest = next((header for header in reversed(headers) if header), None)
+        start = Cursor(newest.segment, 0, newest.first_seq) if newest else None
+        with JournalReader(self._folder, start=start) as reader:
+            for frame in reader:
+                if frame.kind == LOSS:
+                    loss = Loss.decode(frame.payload)
+                    self._losses.carry_over({loss.reason: loss.frames})
+            self._next_seq = reader.cursor.seq
+        self._losses.carry_over(newest.lost if newest else {})
+        self._number = segments[-1].number
+        kept: list[KeptSegment] = []
+        first_seq = self._next_seq
+        for segment, header in zip(reversed(segments), reversed(headers), strict=True):
             # Where a header is damaged, its numbers are told with the segment before.
             first_seq = header.first_seq if header else first_seq
             kept.append(KeptSegment(segment.number, segment.path, segment.path.stat().st_size, first_seq))
-        for segment_kept in reversed(kept):
-            self._retention.add(segment_kept)
-        self._number = segments[-1].number
+        for kept_segment in reversed(kept):
+            self._retention.add(kept_segment)
 
 
 def _checked_segment_bytes(max_bytes: int, segment_bytes: int | None) -> int:

@@ -169,7 +169,7 @@ class JournalReader:
         """Read on until at least one frame is ready; False if there is none yet."""
         while self._segment is not None:
             # Listed before reading: a segment is finished once its successor exists, so its end is then final.
-            successors = [s for s in list_segments(self._folder) if s.number > self._segment.number]
+            successors = list_segments(self._folder, self._segment.number)
             if self._read_window(self._segment):
                 return True
             if not successors:

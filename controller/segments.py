@@ -1,6 +1,7 @@
 """The segment files of a journal and what heads them."""
 
 import json
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -59,20 +60,22 @@ def segment_name(number: int, mark: bytes) -> str:
     return f"{number:08d}-{mark[len(MAGIC) :].hex()}.journal"
 
 
-def list_segments(folder: Path) -> list[SegmentFile]:
-    """Return the segments in folder by number; raise RecordError if the folder is missing or cannot be read."""
+def list_segments(folder: Path, after: int = 0) -> list[SegmentFile]:
+    """Return the segments in folder with a number above `after`, by number.
+
+    Raises RecordError if the folder is missing or cannot be read.
+    """
     try:
-        names = [entry.name for entry in folder.iterdir()]
+        names = os.listdir(folder)  # noqa: PTH208 - readers list hundreds of names at each poll, as text
     except FileNotFoundError:
         raise RecordError(f"no journal at {folder}: the folder does not exist; name a run's journal folder") from None
     except OSError as error:
         raise RecordError(f"no journal at {folder}: {error.strerror}; name a run's journal folder") from None
-    found = [
-        SegmentFile(int(match[1]), folder / match[0], MAGIC + bytes.fromhex(match[2]))
+    return sorted(
+        SegmentFile(number, folder / match[0], MAGIC + bytes.fromhex(match[2]))
         for match in map(_SEGMENT_NAME.fullmatch, names)
-        if match
-    ]
-    return sorted(found)
+        if match and (number := int(match[1])) > after
+    )
 
 
 def read_header(segment: SegmentFile) -> SegmentHeader | None:

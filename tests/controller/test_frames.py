@@ -166,6 +166,13 @@ def test_later_frames_inside_a_damaged_payload_are_not_read():
     assert payloads_of(parsed) == [b"second"]
 
 
+def test_a_frame_still_being_written_is_not_searched():
+    """While the rest of a long payload may follow, whole frames inside it are not believed."""
+    outer = BUILD(BUILD(b"never written", 1) + bytes(100), 0)
+    parsed = parse(outer[:-50], at_end=False)
+    assert (parsed.frames, parsed.used, parsed.tail) == ([], 0, "torn")
+
+
 def test_the_journals_own_frames_use_up_no_number():
     """A loss frame carries the number of the frame behind it, so that gaps are counted in payloads."""
     loss = frame_builder(MARK, LOSS)(b"{}", 5)

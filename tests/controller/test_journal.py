@@ -74,7 +74,7 @@ def test_a_killed_writer_loses_nothing_it_returned_for(tmp_path):
         "from controller.journal import JournalWriter\n"
         "journal = JournalWriter(sys.argv[1], run_id='r', max_bytes=1 << 24, segment_bytes=1 << 16)\n"
         "while True:\n"
-        "    number = journal._next_seq\n"
+        "    number = journal.next_seq\n"
         "    assert journal.append(b'%d.' % number * 80) == number\n"
         "    os.write(1, b'%d\\n' % number)\n"
     )
@@ -153,6 +153,19 @@ def test_the_sink_that_lags_is_named(tmp_path):
     assert slow.skipped.stretches == 0
 
 
+def test_making_room_for_a_long_frame_loses_nothing_that_was_passed(tmp_path):
+    """A segment that has to go at the bound costs nothing when every sink has read it to its end."""
+    with writer(tmp_path, max_bytes=20_000, segment_bytes=2000) as journal, JournalReader(tmp_path) as reader:
+        for _ in range(5):
+            journal.append(bytes(100))
+        reader.poll()
+        write_cursor(tmp_path, "sqlite", reader.cursor)
+        assert journal.append(bytes(15_800)) == 5
+        assert size_of(tmp_path) <= 20_000
+        assert journal.append(bytes(15_800)) == 6
+        assert journal.losses.by_reason == {"bound": 1}
+
+
 def test_a_stated_loss_does_not_go_with_its_segment(tmp_path):
     """The oldest header plus the loss frames there are tell the whole loss, also after a later writer took over."""
     for _ in range(2):
@@ -227,6 +240,22 @@ def test_a_later_writer_of_the_same_run_goes_on(tmp_path):
     assert max(read(tmp_path)[0]) == 129
     with pytest.raises(RecordError, match=r"is of run r rank 0, not of run other rank 0; give this run a folder"):
         writer(tmp_path, run_id="other")
+
+
+@pytest.mark.parametrize("left", [0, 1, 20, 100])
+def test_a_writer_killed_at_a_change_of_segment_is_continued(tmp_path, left):
+    """A last segment without a whole header, at any byte, neither stops a later writer nor makes it reuse numbers."""
+    with writer(tmp_path) as journal:
+        for _ in range(3):
+            journal.append(b"before")
+    with writer(tmp_path):
+        pass
+    os.truncate(list_segments(tmp_path)[1].path, left)
+    with writer(tmp_path) as journal:
+        assert journal.append(b"after") == 3
+    kept, _, reader = read(tmp_path)
+    assert list(kept) == [0, 1, 2, 3]
+    assert reader.skipped == (left, int(left > 0), 0, 0)
 
 
 def test_only_the_owner_may_look(tmp_path):
