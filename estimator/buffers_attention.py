@@ -75,11 +75,14 @@ def attn_out(g: Geometry, c: RunContext) -> Terms:
 )
 def attn_lse(g: Geometry, c: RunContext) -> Terms:
     """Largest logit and log-sum-exp of each row and head, fp32."""
-    if not g.is_mla or c.prefill_impl in {"trtllm", "tilelang"}:
+    if not g.is_mla:
         return NONE
+    dense = {"Td": 4 * local_heads(g, c)}
+    if c.prefill_impl in {"trtllm", "tilelang"}:
+        return dense
     each = 8 if c.prefill_impl.startswith("flashmla_sparse") else 4
     heads = kernel_heads(g, c) if g.is_sparse else local_heads(g, c)
-    return {"Ta": each * heads, "Td": 4 * local_heads(g, c)}
+    return {"Ta": each * heads} | dense
 
 
 @ATTENTION.buffer("attention", "2 w sumS, with a prefix", "dsa_backend.py:2442-2449; dequant_k_cache.py:163-171")

@@ -87,10 +87,30 @@ def topk_indices(g: Geometry, _c: RunContext) -> Terms:
     return {"Rk": 4 * g.index_topk} if g.is_sparse else NONE
 
 
+@INDEX.buffer(
+    "topk", "4 K Tp, where layers share a top-k", "models/deepseek_v2.py:3185-3200; index_topk_share.py:14-60"
+)
+def topk_indices_last(g: Geometry, _c: RunContext) -> Terms:
+    """The top-k the layers before used; the model's loop holds it until a layer that scores anew returns."""
+    return {"Rk": 4 * g.index_topk} if g.is_sparse and g.index_topk_freq > 1 else NONE
+
+
 @INDEX.buffer("topk", "4 K chunk", "layers/attention/dsa/dsa_indexer.py:1697-1706")
 def topk_chunk_out(g: Geometry, _c: RunContext) -> Terms:
     """The top-k kernel's output for one chunk of rows, int32."""
     return {"chunk": 4 * g.index_topk} if g.is_sparse else NONE
+
+
+@INDEX.buffer("topk", "4 K chunk, when cut", "layers/attention/dsa/dsa_indexer.py:1641-1707")
+def topk_chunk_prev(g: Geometry, _c: RunContext) -> Terms:
+    """A chunk's output, still referenced while the next chunk is scored, int32."""
+    return {"chunk_prev": 4 * g.index_topk} if g.is_sparse else NONE
+
+
+@INDEX.buffer("topk", "4 K next chunk, when cut", "layers/attention/dsa/dsa_indexer.py:1641-1707")
+def topk_chunk_next(g: Geometry, _c: RunContext) -> Terms:
+    """The next chunk's output, made before it replaces this one's, int32."""
+    return {"chunk_next": 4 * g.index_topk} if g.is_sparse else NONE
 
 
 @INDEX.buffer("topk", "4 chunk maxS", "layers/attention/dsa_topk_backend.py:192-211; dsa_indexer.py:1692-1705")

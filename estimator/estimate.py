@@ -105,9 +105,7 @@ def explain_measured(geometry: Geometry, context: RunContext, ranks: Sequence[Me
     )
 
 
-def estimate_batch(
-    geometry: Geometry, context: RunContext, requests: Sequence[tuple[int, int] | tuple[int, int, int]]
-) -> Estimate:
+def estimate_batch(geometry: Geometry, context: RunContext, requests: Sequence[Sequence[int]]) -> Estimate:
     """Estimate a whole batch of (prefix, extend) or (prefix, extend, loaded) tokens at once.
 
     Shares no arithmetic with `BatchEstimator`. Raises InputError for a request that cannot be one, or a run that does

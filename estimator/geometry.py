@@ -16,6 +16,7 @@ _KEYS: dict[str, str] = {
     "num_experts_per_tok": "experts_per_token",
     "n_routed_experts": "routed_experts",
     "num_experts": "routed_experts",
+    "num_local_experts": "routed_experts",
     "num_attention_heads": "heads",
     "num_key_value_heads": "kv_heads",
     "head_dim": "head_dim",
@@ -46,7 +47,8 @@ _NO_EFFECT = frozenset((
     "bos_token_id", "decoder_sparse_step", "dtype", "eos_token_id", "ep_size", "first_k_dense_replace",
     "hidden_act", "index_skip_topk_offset", "index_topk_pattern", "indexer_rope_interleave", "indexer_types",
     "initializer_range", "layer_types", "max_window_layers", "mlp_bias", "mlp_layer_types", "mlp_only_layers",
-    "model_type", "moe_layer_freq", "n_group", "n_shared_experts", "norm_topk_prob", "num_nextn_predict_layers",
+    "model_type", "moe_layer_freq", "n_group", "n_shared_experts", "norm_topk_prob", "num_mtp_layers",
+    "num_nextn_predict_layers",
     "output_router_logits", "pad_token_id", "partial_rotary_factor", "pretraining_tp", "qk_head_dim",
     "quantization_config", "rms_norm_eps", "rope_interleave", "rope_parameters", "rope_scaling", "rope_theta",
     "routed_scaling_factor", "router_aux_loss_coef", "scoring_func", "seq_aux", "sliding_window",
@@ -146,7 +148,7 @@ class Geometry:
         if config.get("moe_intermediate_size"):
             if not config.get("num_experts_per_tok"):
                 raise InputError(f"model {name}: key num_experts_per_tok is missing beside moe_intermediate_size")
-            if not (config.get("n_routed_experts") or config.get("num_experts")):
+            if not any(config.get(key) for key, field in _KEYS.items() if field == "routed_experts"):
                 raise InputError(f"model {name}: key n_routed_experts is missing beside moe_intermediate_size")
         values = {
             field: config[key] for key, field in _KEYS.items() if config.get(key) is not None and key not in ignore

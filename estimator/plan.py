@@ -172,7 +172,19 @@ def _symbol_blocks(g: Geometry, c: RunContext) -> list[tuple[tuple[str, ...], st
     if g.is_sparse:
         blocks += _sparse_blocks(g, c, ragged=ragged)
     else:
-        zero = ("flat", "Ri", "Rk", "Ki", "score", "score_next", "chunk", "chunk_table", "chunk_scores")
+        zero = (
+            "flat",
+            "Ri",
+            "Rk",
+            "Ki",
+            "score",
+            "score_next",
+            "chunk",
+            "chunk_prev",
+            "chunk_next",
+            "chunk_table",
+            "chunk_scores",
+        )
         blocks += [((symbol,), f"{symbol} = 0") for symbol in zero]
         blocks.append(_plain_mla_block(c) if g.is_mla else (_PATHS, f"{' = '.join(_PATHS)} = 0"))
     absorbed = "Ta" if g.is_mla else "False"
@@ -206,8 +218,8 @@ def _sparse_blocks(g: Geometry, c: RunContext, *, ragged: bool) -> list[tuple[tu
         (("Te",), "Te = 0"),
         (("To",), "To = 0"),
         (
-            ("score", "score_next", "chunk", "cut"),
-            f"""score = score_next = chunk = cut = 0
+            ("score", "score_next", "chunk", "chunk_next", "cut"),
+            f"""score = score_next = chunk = chunk_next = cut = 0
 if scored:
     elements = Tl * Ss
     if elements:
@@ -222,8 +234,10 @@ if scored:
             stride = {stride}
             score = -(-chunk // {align}) * stride
             rest = Tl - chunk
-            score_next = -(-(chunk if chunk < rest else rest) // {align}) * stride""",
+            chunk_next = chunk if chunk < rest else rest
+            score_next = -(-chunk_next // {align}) * stride""",
         ),
+        (("chunk_prev",), "chunk_prev = chunk if cut else 0"),
         (("chunk_table",), "chunk_table = 0" if ragged else "chunk_table = chunk * Ms if cut else 0"),
         (("chunk_scores",), "chunk_scores = chunk * Ss"),
     ]

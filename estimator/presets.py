@@ -87,13 +87,13 @@ _LLAMA = Geometry(
 PRESETS: dict[str, Preset] = {
     "deepseek-v3": Preset(
         _V3,
-        "DeepSeek-V3.2 without its indexer; head dims from SGLang 0.5.23 forward_mha.py:123-128; "
-        "config.json itself not read (unconfirmed)",
+        "defaults of transformers configuration_deepseek_v3.py, agreeing with SGLang 0.5.23 forward_mha.py:123-128; "
+        "the context length is DeepSeek-V3.2's (unconfirmed: config.json not read)",
     ),
     "deepseek-v3.2": Preset(
         _V32,
         "a stored copy of config.json in a tutorial and a config parser test; head dims agree with SGLang 0.5.23 "
-        "forward_mha.py:123-128; routed experts from the model card",
+        "forward_mha.py:123-128; routed experts as in DeepSeek-V3",
     ),
     "glm-5": Preset(
         _GLM5,

@@ -50,6 +50,8 @@ class Sizes(NamedTuple):
     score: int  # bytes of one score chunk
     score_next: int  # bytes of the chunk allocated beside it
     chunk: int  # rows one top-k call handles
+    chunk_prev: int  # the same where scores are cut, else 0
+    chunk_next: int  # rows of the chunk after it, 0 where nothing is cut
     chunk_table: int  # chunk rows x longest context here, where the page-table rows are gathered
     chunk_scores: int  # chunk rows x keys
     Ta: int  # rows of the absorbed (sparse) attention path
@@ -161,6 +163,8 @@ def _on_rank(
         score=score.chunk_bytes,
         score_next=score.next_bytes,
         chunk=score.chunk_rows,
+        chunk_prev=score.chunk_rows if score.chunks > 1 else 0,
+        chunk_next=min(score.chunk_rows, score.rows - score.chunk_rows),
         chunk_table=score.chunk_rows * longest_here if score.chunks > 1 and not ragged else 0,
         chunk_scores=score.chunk_rows * total_here,
         Ta=rows.physical if absorbed else 0,

@@ -13,14 +13,15 @@ from estimator.geometry import Geometry
 # In the order they run. The four draft phases repeat a layer for the speculative draft.
 PHASES: tuple[str, ...] = (
     "prepare",
-    "embed",
     "attn_build",
+    "embed",
     "index_build",
     "index_score",
     "index_topk",
     "attn",
     "mlp",
     "final_gather",
+    "lm_head",
     "logits",
     "draft_build",
     "draft_score",
@@ -99,7 +100,6 @@ TIMELINE: tuple[Window, ...] = (
     Window("shard plan", GATHER, "prepare", "draft_mlp", ("shard_send_ids", "shard_write_plan")),
     Window("grow-only", COMPUTE, "prepare", "draft_mlp", ("kv_q8", "draft_seed_topk")),
     # before the layers
-    Window("embed", COMPUTE, "embed", "embed", ("embed_full", "embed_local")),
     Window("attention build", COMPUTE, "attn_build", "attn_build",
            ("page_table_1_all", "row_metadata_full", "shard_translate")),
     Window("wide table", COMPUTE, "attn_build", "attn_build", ("page_table_1",), _wide_table_replaced),
@@ -107,6 +107,7 @@ TIMELINE: tuple[Window, ...] = (
     Window("metadata", COMPUTE, "attn_build", "draft_mlp",
            ("page_table_pages", "row_metadata", "row_lengths", "topk_offsets", "page_table_flat", "kv_indices",
             "prefix_chunk_ids", "shard_logical_pages")),
+    Window("embed", COMPUTE, "embed", "embed", ("embed_full", "embed_local")),
     # one layer
     Window("layer", COMPUTE, "index_build", "mlp", ("residual", "hidden_normed")),
     Window("projections", COMPUTE, "index_build", "attn", ("qkv_latent", "q_heads")),
@@ -119,10 +120,12 @@ TIMELINE: tuple[Window, ...] = (
     Window("keys", COMPUTE, "index_score", "index_topk", ("index_k_gather", "index_k_scale_gather")),
     Window("scores", COMPUTE, "index_score", "index_topk", ("mqa_logits",)),
     Window("next scores", COMPUTE, "index_score", "index_score", ("mqa_logits_next",)),
+    Window("top-k of the chunk before", COMPUTE, "index_score", "index_score", ("topk_chunk_prev",)),
     Window("top-k", COMPUTE, "index_topk", "index_topk",
-           ("topk_chunk_out", "topk_page_table_rows", "topk_score_copy")),
+           ("topk_chunk_out", "topk_chunk_next", "topk_page_table_rows", "topk_score_copy")),
     Window("top-k result", COMPUTE, "index_score", "attn", ("topk_indices",)),
-    Window("top-k reuse", COMPUTE, "mlp", "mlp", ("topk_indices",), _topk_reused),
+    Window("top-k kept", COMPUTE, "mlp", "mlp", ("topk_indices",), _topk_reused),
+    Window("top-k of the layer before", COMPUTE, "index_build", "mlp", ("topk_indices_last",)),
     Window("attention", COMPUTE, "attn", "attn",
            ("q_absorbed", "q_concat", "q_merged_fp8", "q_head_padded", "attn_out", "attn_lse",
             "kv_dequant_bf16", "kv_concat", "kv_pool_quantised",
@@ -136,8 +139,9 @@ TIMELINE: tuple[Window, ...] = (
     # after the layers
     Window("final gather", COMPUTE, "final_gather", "final_gather", ("cp_hidden_gathered", "hidden_normed"), _cp),
     Window("output", COMPUTE, "final_gather", "logits", ("final_hidden",)),
+    Window("lm head", COMPUTE, "lm_head", "lm_head", ("lm_head_local",)),
     Window("logits", COMPUTE, "logits", "logits",
-           ("lm_head_local", "next_token_logits", "sampler_probs", "logprob_pruned_hidden", "logprob_logits")),
+           ("next_token_logits", "sampler_probs", "logprob_pruned_hidden", "logprob_logits")),
     Window("draft", COMPUTE, "draft_build", "draft_mlp", ("draft_target_hidden", "draft_input")),
 )
 # fmt: on
