@@ -1,0 +1,376 @@
+"""The two-tier prefix cache: page-granular chains on the device and on the host, with LRU leaves, locks and load-back.
+
+The rules follow SGLang 0.5.23 (`UnifiedRadixCache` with a host tier, `PageInterleavePoolAllocator` for lanes).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from controller.admission import LoadAnswer
+from controller.engines.replay.pool import Pool
+from controller.engines.replay.tree import Key, Leaves, Node, Tree
+from controller.request import NO_MATCH, UNBOUNDED, PrefixMatch
+from controller.vocabulary import HostHit
+from estimator.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from controller.request import Lane
+
+WritePolicy = Literal["write_through", "write_back"]
+"""When pages are copied to the host: as they enter the tree, or as they are evicted from the device."""
+
+_NO_HOST: Final = PrefixMatch(host_answer=HostHit.DISABLED)
+
+
+class Hold:
+    """What one request holds in the device tier: a locked prefix in the tree, and private pages behind it."""
+
+    __slots__ = ("base", "found", "inside", "keys", "known_pages", "node", "pages")
+
+    keys: tuple[Key, ...]
+    known_pages: int
+    """Whole pages whose content has ids, output included."""
+    node: Node
+    """The last node of the locked prefix, the root for none."""
+    inside: int
+    """Locked pages of that node."""
+    pages: int
+    """Locked pages in all; private pages begin here."""
+    base: int | None
+    """The owner lane of its page 0; None until it holds anything."""
+    found: _Found
+    """What the last match saw."""
+
+
+_Found = tuple[Node, int, int, tuple[tuple[Node, int], ...]]
+"""(last node on the device, pages in it, device pages in all, host nodes that follow with the pages to bring)."""
+
+
+class PrefixCache:
+    """Prefix chains on the device and the host. A request's part in it is its `Hold`.
+
+    `device_tokens` and `host_tokens` are rounded down to whole pages; None is unbounded, and 0 host tokens turn the host
+    tier off. Where a page is larger than a block it is made of several blocks. Raises InputError when neither of page and
+    block is a multiple of the other, UsageError for capacities that cannot be.
+    """
+
+    __slots__ = ("_blocks_a_key", "_host", "_host_leaves", "_through", "_tree", "host_free", "page", "pool")
+
+    def __init__(
+        self,
+        *,
+        page_tokens: int,
+        block_tokens: int,
+        device_tokens: int | None = None,
+        host_tokens: int | None = 0,
+        lanes: int = 1,
+        write_policy: WritePolicy = "write_through",
+    ) -> None:
+        if block_tokens % page_tokens and page_tokens % block_tokens:
+            raise InputError(
+                f"page_size {page_tokens} and the workload's blocks of {block_tokens} tokens do not divide one another; "
+                "set page_size to a divisor or a multiple of the block"
+            )
+        if host_tokens is not None and host_tokens < 0:
+            raise UsageError(f"host_tokens is {host_tokens}; it is a whole number >= 0, 0 for no host cache")
+        self.page = page_tokens
+        self._blocks_a_key = max(1, page_tokens // block_tokens)
+        self.pool = Pool((UNBOUNDED if device_tokens is None else device_tokens) // page_tokens, lanes)
+        self._tree = Tree(self.pool, max(1, block_tokens // page_tokens))
+        self.host_free = (UNBOUNDED if host_tokens is None else host_tokens) // page_tokens
+        self._host = self.host_free > 0
+        self._through = write_policy == "write_through"
+        self._host_leaves = Leaves(Node.is_host_leaf, "host_queued")
+
+    @property
+    def pool_tokens(self) -> int:
+        """Tokens of the device tier."""
+        return self.pool.pages * self.page
+
+    @property
+    def free_tokens(self) -> int:
+        """Tokens in free device pages."""
+        return self.pool.free * self.page
+
+    @property
+    def evictable_tokens(self) -> int:
+        """Tokens in device pages of prefixes nobody has locked."""
+        return self.pool.evictable * self.page
+
+    @property
+    def room_pages(self) -> int:
+        """Free and evictable device pages together."""
+        return self.pool.free + self.pool.evictable
+
+    def lane_state(self) -> tuple[Lane, ...]:
+        """Free and evictable pages of every owner lane; empty with one lane."""
+        return self.pool.lane_state()
+
+    def open(self, hold: Hold, blocks: tuple[int, ...], known_tokens: int) -> None:
+        """Begin a request that holds nothing yet. The ids in `blocks` stand for its first `known_tokens` tokens."""
+        size = self._blocks_a_key
+        hold.keys = blocks if size == 1 else tuple(blocks[i : i + size] for i in range(0, len(blocks) - size + 1, size))
+        hold.known_pages = known_tokens // self.page if blocks else 0
+        hold.node = self._tree.root
+        hold.inside = hold.pages = 0
+        hold.base = None
+        hold.found = (self._tree.root, 0, 0, ())
+
+    def match(self, hold: Hold, tokens: int) -> PrefixMatch:
+        """What is cached of the first `tokens` tokens but the last one, which is always computed. Changes nothing."""
+        limit = min((tokens - 1) // self.page, hold.known_pages)
+        tree = self._tree
+        per, root = tree.node_pages, tree.root
+        keys = hold.keys
+        whole = limit // per
+        node, child = root, None
+        depth = unlocked = 0
+        for key in keys[:whole]:
+            child = node.children.get(key)
+            if child is None or child.device < per:
+                break
+            if not child.ref:
+                unlocked += per - max(child.pins) if child.pins else per
+            node = child
+            depth += 1
+        else:
+            child = node.children.get(keys[whole]) if limit > whole * per else None
+        pages = depth * per
+        inside = per if depth else 0
+        host = resident = 0
+        nodes: tuple[tuple[Node, int], ...] = ()
+        if child is not None:
+            part = min(child.device, limit - pages)
+            if self._host and child.device < min(per, limit - pages):
+                host, resident, nodes = self._match_host(child, hold, depth, part, limit)
+            if part:
+                node, inside = child, part
+                pages += part
+                unlocked += max(0, part - child.locked())
+        hold.found = (node, inside, pages, nodes)
+        chain = root.children.get(keys[0]) if limit else None
+        if chain is None:
+            return NO_MATCH if self._host else _NO_HOST
+        page, answer = self.page, HostHit.PLANNED if self._host else HostHit.DISABLED
+        return PrefixMatch(pages * page, unlocked * page, host * page, resident * page, answer, chain.base)
+
+    def _match_host(
+        self, node: Node, hold: Hold, depth: int, offset: int, limit: int
+    ) -> tuple[int, int, tuple[tuple[Node, int], ...]]:
+        """Host pages that continue the device hit, host pages in all, and the nodes with the former."""
+        per = self._tree.node_pages
+        matched = resident = 0
+        nodes: list[tuple[Node, int]] = []
+        gap = False
+        while True:
+            want = min(per, limit - depth * per)
+            have = min(node.host, want)
+            if have > offset:
+                resident += have - offset
+                if not gap:
+                    matched += have - offset
+                    nodes.append((node, have))
+            gap |= have < want
+            offset = 0
+            depth += 1
+            if depth * per >= limit:
+                break
+            child = node.children.get(hold.keys[depth])
+            if child is None:
+                break
+            node = child
+        return matched, resident, tuple(nodes)
+
+    def load(self, hold: Hold) -> LoadAnswer:
+        """Bring the host pages the last match saw to the device, all or none."""
+        node, inside, pages, nodes = hold.found
+        tree, pool = self._tree, self.pool
+        first_new = pages
+        count = sum(upto - have.device for have, upto in nodes)
+        base = nodes[0][0].base
+        tree.lock(node, inside)
+        if count > pool.free + pool.evictable or (pool.lanes > 1 and pool.short_lane(base, first_new, count)):
+            lane = count <= pool.free + pool.evictable
+            tree.unlock(node, inside)
+            return LoadAnswer(0, HostHit.OWNER_LANE if lane else HostHit.ALLOCATOR)
+        for new, upto in nodes:
+            have = new.device
+            if not have and new.parent is not None:
+                new.parent.device_children += 1
+            new.device = upto
+            pool.loosen(base, new.first + have, upto - have)
+        pool.take(base, first_new, count)
+        tree.lock(new, upto)
+        tree.unlock(node, inside)
+        evicted = self._evict()
+        tree.unlock(new, upto)
+        hold.found = (new, upto, pages + count, ())
+        return LoadAnswer(count * self.page, HostHit.LOADED, evicted * self.page)
+
+    def commit(self, hold: Hold) -> None:
+        """Lock the prefix the last match or load found, and touch it."""
+        node, hold.inside, hold.pages, _ = hold.found
+        hold.node = node
+        tree = self._tree
+        if hold.pages:
+            hold.base = node.base
+            tree.touch(node)
+            tree.lock(node, hold.inside)
+        else:
+            chain = tree.root.children.get(hold.keys[0]) if hold.known_pages else None
+            hold.base = chain.base if chain is not None else self.pool.roomiest()
+        hold.found = (tree.root, 0, 0, ())
+
+    def grow(self, hold: Hold, pages: int, more: int) -> None:
+        """Give a request that holds `pages` pages in all `more` private ones, evicting what it takes."""
+        self.pool.take(hold.base or 0, pages, more)
+        if self.pool.free < 0 or self.pool.lanes > 1:
+            self._evict()
+
+    def take(self, pages: int) -> None:
+        """Take private pages that running requests grow by, evicting what it takes; there is one lane."""
+        self.pool.free -= pages
+        if self.pool.free < 0:
+            self._evict()
+
+    def insert(self, hold: Hold, tokens: int) -> None:
+        """Make the whole pages of the first `tokens` tokens a prefix others can hit; the request's lock moves there.
+
+        Pages that are in the tree already are freed. With lanes, a chain that has meanwhile begun in another lane takes
+        nothing in, and the pages stay private.
+        """
+        whole = min(tokens // self.page, hold.known_pages)
+        done = hold.pages
+        if whole <= done:
+            return
+        tree, pool, keys, base = self._tree, self.pool, hold.keys, hold.base or 0
+        per = tree.node_pages
+        node = hold.node
+        if not done and (chain := tree.root.children.get(keys[0])) is not None and chain.base != base:
+            return
+        through = self._through and self._host
+        depth, offset = divmod(done, per)
+        while done < whole:
+            first = depth * per
+            if not offset:
+                node = tree.child(node, keys[depth], first, base)
+            want = min(per, whole - first)
+            have = node.device
+            if have < want:
+                if not have:
+                    node.parent.device_children += 1  # type: ignore[union-attr]  # the root takes no pages
+                node.device = want
+                pool.loosen(base, first + have, want - have)
+                if through:
+                    self._write_through(node)
+            if offset < min(have, want):
+                pool.give(base, done, min(have, want) - offset)
+            done = first + want
+            depth += 1
+            offset = 0
+        tree.touch(node)
+        tree.lock(node, want)
+        tree.unlock(hold.node, hold.inside)
+        hold.node, hold.inside, hold.pages = node, want, whole
+
+    def release(self, hold: Hold, tokens: int) -> None:
+        """Let go of all a request holds, `tokens` tokens of it computed; what has ids stays as a prefix."""
+        self.insert(hold, tokens)
+        private = -(-tokens // self.page) - hold.pages
+        if private:
+            self.pool.give(hold.base or 0, hold.pages, private)
+        if hold.pages:
+            self._tree.touch(hold.node)
+            self._tree.unlock(hold.node, hold.inside)
+        hold.node = self._tree.root
+        hold.inside = hold.pages = 0
+        hold.base = None
+
+    def _evict(self) -> int:
+        """Evict least recently touched leaves, page by page, until no lane is overdrawn; the pages evicted."""
+        pool, leaves = self.pool, self._tree.leaves
+        missing = pool.missing()
+        evicted = 0
+        while missing:
+            node = leaves.pop()
+            assert node is not None, "evictable pages without a leaf"  # noqa: S101 - what is evictable was counted
+            while True:
+                if not self._through and self._host:
+                    self._copy(node)
+                loose = node.device - node.locked()
+                if pool.lanes == 1:
+                    take = min(loose, missing)
+                    missing -= take
+                    pool.free += take
+                    pool.evictable -= take
+                    node.device -= take
+                    evicted += take
+                else:
+                    while loose and missing:
+                        loose -= 1
+                        node.device -= 1
+                        evicted += 1
+                        page = node.first + node.device
+                        missing -= pool.lane_free[(node.base + page) % pool.lanes] < 0
+                        pool.tighten(node.base, page, 1)
+                        pool.give(node.base, page, 1)
+                if node.device:
+                    leaves.offer(node)
+                    break
+                parent = self._left_device(node)
+                if not missing or not parent.is_device_leaf() or not leaves.comes_first(parent):
+                    leaves.offer(parent)
+                    break
+                node = parent
+        return evicted
+
+    def _left_device(self, node: Node) -> Node:
+        """See to a node whose last device page is gone; its parent."""
+        parent = node.parent
+        assert parent is not None  # noqa: S101 - the root holds no pages, so it never leaves
+        parent.device_children -= 1
+        if node.host:
+            self._host_leaves.offer(node)
+        elif not node.children:
+            self._tree.drop(node)
+        return parent
+
+    def _write_through(self, node: Node) -> None:
+        """Copy a node to the host if its parent is whole there: a copy behind a gap could not be used."""
+        parent = node.parent
+        if parent is self._tree.root or (parent is not None and parent.host == self._tree.node_pages):
+            self._copy(node)
+
+    def _copy(self, node: Node) -> None:
+        """Copy a node's device pages to the host, as many as there is room for once older leaves have gone."""
+        want = node.device - node.host
+        if want <= 0:
+            return
+        if want > self.host_free:
+            self._evict_host(want - self.host_free)
+            want = min(want, self.host_free)
+            if not want:
+                return
+        if not node.host and node.parent is not None:
+            node.parent.host_children += 1
+        node.host += want
+        self.host_free -= want
+
+    def _evict_host(self, pages: int) -> None:
+        """Drop least recently touched host leaves that are not on the device, at most `pages` pages."""
+        leaves = self._host_leaves
+        while pages and (node := leaves.pop()) is not None:
+            take = min(node.host, pages)
+            node.host -= take
+            pages -= take
+            self.host_free += take
+            if node.host:
+                leaves.offer(node)
+                continue
+            parent = node.parent
+            if parent is not None:
+                parent.host_children -= 1
+                leaves.offer(parent)
+            if not node.children:
+                self._tree.drop(node)

@@ -1,0 +1,105 @@
+"""What a replay records beside its passes, and when records that wait for no pass are appended."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from controller.limits import explain, largest_prompt
+from controller.records import KnobsInForce, RunEnd, RunStart
+
+if TYPE_CHECKING:
+    from controller.decision import PassResult
+    from controller.knobs import Knobs
+    from controller.limits import Limits, Setting
+    from controller.recorder import Recorder
+    from controller.records import AnyRecord
+    from controller.request import Capacity
+
+FLUSH_RECORDS: Final = 256
+FLUSH_NS: Final = 1_000_000_000
+"""Pending records are appended once there are so many, or once so much simulated time has gone by."""
+
+
+class ReplayRecord:
+    """A recorder that never holds records back for long. Times are simulated ns."""
+
+    __slots__ = ("_flushed_ns", "_noted", "recorder")
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._noted = 0
+        self._flushed_ns = 0
+
+    def note(self, record: AnyRecord) -> None:
+        """Keep a record for the next append."""
+        self._noted += 1
+        self.recorder.note(record)
+
+    def settle(self, now_ns: int) -> None:
+        """Append what is pending if it has become too much or too old."""
+        if self._noted and (self._noted >= FLUSH_RECORDS or now_ns - self._flushed_ns >= FLUSH_NS):
+            self._flushed_ns = now_ns
+            self._noted = 0
+            self.recorder.flush()
+
+    def passed(
+        self, capacity: Capacity, result: PassResult, now_ns: int, decide_ns: int, queue: int, queued_tokens: int
+    ) -> int:
+        """Record a pass; its number."""
+        self._flushed_ns = now_ns
+        self._noted = 0
+        return self.recorder.passed(
+            capacity, result, start_ns=now_ns, decide_ns=decide_ns, queue=queue, queued_tokens=queued_tokens
+        )
+
+    def begin(
+        self,
+        names: tuple[str, str, str, str],
+        setting: Setting,
+        limits: Limits,
+        pool_tokens: int,
+        host_tokens: int,
+    ) -> None:
+        """Record the start of a run; `names` are its own, the program's version, the model and its context."""
+        run, version, model, context = names
+        words = {
+            "context_parallel": setting.context_parallel,
+            "data_parallel": setting.data_parallel,
+            "lanes": setting.lanes,
+            "has_model": setting.has_model,
+        }
+        self.note(
+            RunStart(
+                run,
+                "replay",
+                version,
+                0,
+                "",
+                model,
+                0,
+                time.time_ns(),
+                True,
+                pool_tokens,
+                host_tokens,
+                setting.slots,
+                largest_prompt(limits, pool_tokens),
+                words,
+                context,
+            )  # fmt: skip
+        )
+
+    def knobs(self, now_ns: int, knobs: Knobs, setting: Setting) -> None:
+        """Record the knobs in force."""
+        rows = tuple(
+            (knob.name, knob.unit, knob.set_to, knob.effective, knob.state, knob.why)
+            for knob in explain(knobs, setting)
+        )
+        self.recorder.revision = knobs.revision
+        self.note(KnobsInForce(now_ns, knobs.revision, rows))
+
+    def end(self, now_ns: int, reason: str, requests: int) -> None:
+        """Record the end of a run and append everything."""
+        self.recorder.end_repeats()
+        self.recorder.note(RunEnd(now_ns, reason, self.recorder.passes, requests))
+        self.recorder.flush()

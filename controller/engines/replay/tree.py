@@ -1,0 +1,200 @@
+"""The prefix tree: chains of blocks, who has locked them, and which leaf was touched least recently."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush, heapreplace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.engines.replay.pool import Pool
+
+Key = int | tuple[int, ...]
+"""What names a node under its parent: a block id, or the ids of the blocks that make up one page."""
+
+
+class Node(msgspec.Struct, gc=False, eq=False):
+    """One block of a chain. Its pages on the device, on the host and under a lock are each the first so many of it.
+
+    Below the first node that is not whole on the device nothing is on the device. The collector does not look at
+    nodes (gc=False): there are hundreds of thousands, and `Tree` unties them itself.
+    """
+
+    parent: Node | None
+    key: Key
+    first: int
+    """Which page of the chain its first page is."""
+    base: int
+    """The owner lane of the chain's page 0."""
+    stamp: int
+    """When it was touched last. An ancestor counts as touched when a node below it is, without bearing the stamp:
+    it cannot be evicted before that node, and is the least recent leaf once that node is gone."""
+    device: int = 0
+    """Pages on the device."""
+    host: int = 0
+    """Pages on the host."""
+    ref: int = 0
+    """Holders of the whole block: requests whose lock ends here, and children that are held."""
+    pins: tuple[int, ...] = ()
+    """Pages locked by each request whose lock ends inside this block."""
+    device_children: int = 0
+    host_children: int = 0
+    queued: bool = False
+    """It stands in the heap of device leaves, perhaps with an older stamp."""
+    host_queued: bool = False
+    children: dict[Key, Node] = {}  # noqa: RUF012 - msgspec makes each node its own
+
+    def locked(self) -> int:
+        """Pages that may not be evicted from the device."""
+        if self.ref:
+            return self.device
+        return max(self.pins) if self.pins else 0
+
+    def is_device_leaf(self) -> bool:
+        """Whether its last device page may be evicted next."""
+        if self.ref or self.device_children:
+            return False
+        return self.device > (max(self.pins) if self.pins else 0)
+
+    def is_host_leaf(self) -> bool:
+        """Whether its last host page may be evicted next: it is not on the device, nothing below it is on the host."""
+        return self.host > 0 and self.device == 0 and self.host_children == 0
+
+
+class Leaves:
+    """Leaves by the time they were last touched, least recent first.
+
+    A heap that is put right only when it is read: entries may be out of date, but never too late.
+    """
+
+    __slots__ = ("_flag", "_heap", "_is_leaf")
+
+    def __init__(self, is_leaf: Callable[[Node], bool], flag: str) -> None:
+        self._heap: list[tuple[int, Node]] = []
+        self._is_leaf = is_leaf
+        self._flag = flag
+
+    def offer(self, node: Node) -> None:
+        """Note a node that may have become a leaf."""
+        if not getattr(node, self._flag) and self._is_leaf(node):
+            setattr(node, self._flag, True)
+            heappush(self._heap, (node.stamp, node))
+
+    def pop(self) -> Node | None:
+        """Take out the least recently touched leaf, if there is any."""
+        heap, is_leaf = self._heap, self._is_leaf
+        while heap:
+            stamp, node = heap[0]
+            if is_leaf(node):
+                if stamp == node.stamp:
+                    heappop(heap)
+                    setattr(node, self._flag, False)
+                    return node
+                heapreplace(heap, (node.stamp, node))
+            else:
+                heappop(heap)
+                setattr(node, self._flag, False)
+        return None
+
+    def comes_first(self, node: Node) -> bool:
+        """Whether a leaf is surely the least recently touched one."""
+        heap = self._heap
+        return not heap or node.stamp < heap[0][0]
+
+
+class Tree:
+    """The nodes under one root, with locks. `node_pages` is the number of pages of a whole node."""
+
+    __slots__ = ("clock", "leaves", "node_pages", "pool", "root")
+
+    def __init__(self, pool: Pool, node_pages: int) -> None:
+        self.pool = pool
+        self.node_pages = node_pages
+        self.root = Node(None, 0, -node_pages, 0, 0, ref=1)
+        self.leaves = Leaves(Node.is_device_leaf, "queued")
+        self.clock = 0
+        """Counts touches."""
+
+    def lock(self, node: Node, inside: int) -> None:
+        """Keep the first `inside` pages of a node, and all of its ancestors, on the device."""
+        if node.parent is None:
+            return
+        pool = self.pool
+        if inside < self.node_pages:
+            pins = node.pins
+            node.pins = (*pins, inside)
+            if node.ref:
+                return
+            locked = max(pins) if pins else 0
+            if inside > locked:
+                pool.tighten(node.base, node.first + locked, inside - locked)
+            if pins:
+                return
+            node = node.parent
+        while True:
+            node.ref += 1
+            if node.ref > 1:
+                return
+            locked = max(node.pins) if node.pins else 0
+            pool.tighten(node.base, node.first + locked, node.device - locked)
+            if node.pins:
+                return
+            node = node.parent  # type: ignore[assignment]  # the root is held for good, so the walk ends there
+
+    def unlock(self, node: Node, inside: int) -> None:
+        """Give up what `lock` was given."""
+        if node.parent is None:
+            return
+        pool, end = self.pool, node
+        held = True
+        if inside < self.node_pages:
+            pins = list(node.pins)
+            pins.remove(inside)
+            node.pins = tuple(pins)
+            locked = max(pins) if pins else 0
+            if not node.ref:
+                if inside > locked:
+                    pool.loosen(node.base, node.first + locked, inside - locked)
+                held = bool(pins)
+            node = node.parent
+        else:
+            held = False
+        while not held:
+            node.ref -= 1
+            if node.ref:
+                break
+            locked = max(node.pins) if node.pins else 0
+            pool.loosen(node.base, node.first + locked, node.device - locked)
+            held = bool(node.pins)
+            node = node.parent  # type: ignore[assignment]  # as above
+        self.leaves.offer(end)
+
+    def touch(self, node: Node) -> None:
+        """Make a node the most recently used one."""
+        self.clock += 1
+        node.stamp = self.clock
+
+    def child(self, node: Node, key: Key, first: int, base: int) -> Node:
+        """The child under a key, made if there is none."""
+        found = node.children.get(key)
+        if found is None:
+            self.clock += 1
+            found = node.children[key] = Node(node, key, first, base, self.clock)
+        return found
+
+    def drop(self, node: Node) -> None:
+        """Forget a node that holds nothing and leads nowhere, and such ancestors with it."""
+        while not (node.device or node.host or node.children) and (parent := node.parent) is not None:
+            del parent.children[node.key]
+            node = parent
+
+    def __del__(self) -> None:
+        """Untie parents from children, since no collector does."""
+        waiting = [self.root]
+        while waiting:
+            node = waiting.pop()
+            waiting.extend(node.children.values())
+            node.children.clear()
