@@ -9,7 +9,7 @@ import msgspec
 from controller.admission import AdmissionPass, LoadAnswer
 from controller.decision import Check, Decision
 from controller.gates import STRICT_GATES
-from controller.knobs import Knobs
+from controller.knobs import Knobs, shown
 from controller.limits import Setting, effective, explain, largest_prompt
 from controller.request import ActiveChunk, Candidate, Capacity, Lane, PrefixMatch, running_reserve
 from controller.vocabulary import HostHit, Outcome, Reason, Verdict, unit_of
@@ -323,5 +323,4 @@ def _explain(message: str, data: Any) -> str:
     place = path.lstrip(".") or "the case"
     if "unknown field" in what or "missing required" in what:
         return f"{place}: {what}; see docs/decide.md for the keys of a case"
-    shown = repr(value)
-    return f"{place} is {shown if len(shown) < 60 else shown[:57] + '...'}: {what}"
+    return f"{place} is {shown(value)}: {what}"

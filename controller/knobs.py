@@ -6,7 +6,7 @@ What is in force in a given engine, and why, is worked out in `controller.limits
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Any, Final
 
 from estimator.errors import KnobError
@@ -139,7 +139,7 @@ def parse_knob(spec: KnobSpec, value: Any) -> Any:
         return None
     if spec.kind == "bytes":
         return parse_bytes(value, spec.name)
-    if text is not None and re.fullmatch(r"[0-9][0-9_,]*", text):
+    if text is not None and re.fullmatch(r"[0-9][0-9_,]{0,30}", text):
         return int(text.replace("_", "").replace(",", ""))
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -148,16 +148,22 @@ def parse_bytes(value: Any, name: str = "size") -> int:
     """Bytes from a whole number or a text such as "4GiB", "1.5 GB" or "800000000". Raises KnobError otherwise."""
     if _is_whole(value):
         return int(value)
-    text = str(value).strip().lower()
-    found = re.fullmatch(r"([0-9][0-9_,]*(?:\.[0-9]+)?)\s*([a-z]*)", text)
+    text = value.strip().lower() if isinstance(value, str) else shown(value)
+    found = re.fullmatch(r"([0-9][0-9_,]{0,30}(?:\.[0-9]{1,30})?)\s*([a-z]*)", text)
+    if found and found[2] in _BYTE_UNITS:
+        size = Fraction(found[1].replace("_", "").replace(",", "")) * _BYTE_UNITS[found[2]]
+        if size.denominator == 1:
+            return size.numerator
+    raise KnobError(f'{name} is {shown(value)}; write whole bytes or a size such as "4GiB", "512MiB" or "1.5GB"')
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it: short, on one line, and never an error itself."""
     try:
-        if found and found[2] in _BYTE_UNITS:
-            size = Decimal(found[1].replace("_", "").replace(",", "")) * _BYTE_UNITS[found[2]]
-            if size == size.to_integral_value():
-                return int(size)
-    except InvalidOperation:  # more digits than any size has
-        pass
-    raise KnobError(f'{name} is {value!r}; write whole bytes or a size such as "4GiB", "512MiB" or "1.5GB"')
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number or a nesting too long to print
+        return "a value too long to show"
+    return text if len(text) < 60 else text[:57] + "..."
 
 
 def _is_whole(value: Any) -> bool:
@@ -167,12 +173,13 @@ def _is_whole(value: Any) -> bool:
 def _check(spec: KnobSpec, value: Any) -> None:
     if spec.kind == "switch":
         if not isinstance(value, bool):
-            raise KnobError(f"{spec.name} is {value!r}; it is on or off (true or false)")
+            raise KnobError(f"{spec.name} is {shown(value)}; it is on or off (true or false)")
         return
     if value is None and spec.kind in ("limit", "bytes"):
         return
     remedy = ", or -1 for unlimited" if spec.kind in ("limit", "bytes") else ""
     if not _is_whole(value) or not spec.minimum <= value <= _LARGEST:
         raise KnobError(
-            f"{spec.name} is {value!r}; it is a whole number of {spec.unit} from {spec.minimum} to {_LARGEST}{remedy}"
+            f"{spec.name} is {shown(value)}; it is a whole number of {spec.unit} from {spec.minimum} to {_LARGEST}"
+            f"{remedy}"
         )
