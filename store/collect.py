@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
 from controller.journal import Cursor, JournalReader, write_cursor
 from controller.run_directory import RunDirectory
+from estimator.errors import StorageError
 from store.ingest import Ingest
 
 if TYPE_CHECKING:
@@ -30,8 +32,7 @@ class Collector:
         self._journal = run.journal
         self._ingest = Ingest(database, info.run_id, info.rank)
         self._reader: JournalReader | None = None
-        if self._ingest.cursor is None:
-            write_cursor(self._journal, SINK, Cursor(0, 0, 0))
+        self._tell_journal()
 
     def poll(self) -> int:
         """Take in what the journal holds by this moment, and return how many frames that was."""
@@ -44,8 +45,8 @@ class Collector:
         except BaseException:
             self._forget_reader()
             raise
-        if taken and self._ingest.cursor is not None:
-            write_cursor(self._journal, SINK, self._ingest.cursor)
+        if taken:
+            self._tell_journal()
         return taken
 
     def close(self) -> None:
@@ -60,6 +61,11 @@ class Collector:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _tell_journal(self) -> None:
+        """Say in the journal's folder what it need not keep for us. The place that counts is in the database."""
+        with suppress(StorageError):  # a journal kept on a read-only disk frees nothing
+            write_cursor(self._journal, SINK, self._ingest.cursor or Cursor(0, 0, 0))
 
     def _forget_reader(self) -> None:
         """The next poll opens another one, at the place the database holds."""

@@ -155,8 +155,7 @@ class Rows:
         known[_TRACEPARENT] = r.traceparent or None
 
     def _pass(self, r: records.Pass) -> None:
-        run, number, start_ns = self._run, r.number, r.start_ns
-        self._at(start_ns)
+        self._at(r.start_ns)
         extend = hits = loads = cut = 0
         for _, outcome, extend_tokens, hit, load, _ in r.batch:
             extend += extend_tokens
@@ -169,11 +168,15 @@ class Rows:
             gate = reason = None
         free, evictable, reserved, running = r.before
         self.tables["passes"].append((
-            run, number, start_ns, r.decide_ns, r.revision, r.queue, r.queued_tokens, r.not_reached,
+            self._run, r.number, r.start_ns, r.decide_ns, r.revision, r.queue, r.queued_tokens, r.not_reached,
             len(r.batch), cut, extend, hits, loads, gate, reason, r.peak_bytes if r.peak_bytes >= 0 else None,
             _json(r.parts).decode() if r.parts else None, free, evictable, reserved, running, *r.after,
             _json(r.lanes).decode() if r.lanes else None,
         ))  # fmt: skip
+        self._decisions(r)
+
+    def _decisions(self, r: records.Pass) -> None:
+        run, number, start_ns = self._run, r.number, r.start_ns
         requests, append = self._requests, self.tables["decisions"].append
         position = 0
         for d in r.decisions:

@@ -1,0 +1,188 @@
+"""The named queries: the questions people ask after the fact, each with its SQL and the unit of every column.
+
+`:run` is the number of the run asked about, `:limit` the most rows wanted.
+"""
+
+from typing import Final, NamedTuple
+
+
+class Column(NamedTuple):
+    """One column of an answer; `unit` is empty for names, counts of things named by the column, and text."""
+
+    name: str
+    unit: str = ""
+
+
+class NamedQuery(NamedTuple):
+    """A question with a name."""
+
+    name: str
+    description: str
+    columns: tuple[Column, ...]
+    sql: str
+
+
+def _columns(text: str) -> tuple[Column, ...]:
+    """Columns written as `name` or `name:unit`, separated by spaces."""
+    return tuple(Column(*each.split(":")) for each in text.split())
+
+
+_STOPS: Final = NamedQuery(
+    "stops",
+    "Why batches stopped growing: passes by the gate and reason that closed them, repeats counted. "
+    "No gate: the whole queue was looked at and nothing closed the pass.",
+    _columns("gate reason passes:passes repeats:passes share:percent"),
+    """WITH stopped AS (
+    SELECT closed_gate AS gate, closed_reason AS reason, count(*) AS passes, 0 AS repeats
+    FROM passes WHERE run = :run GROUP BY 1, 2
+    UNION ALL
+    SELECT gate, reason, sum(count), sum(count) FROM repeats WHERE run = :run GROUP BY 1, 2
+)
+SELECT g.gate, e.reason, sum(s.passes) AS passes, sum(s.repeats) AS repeats,
+    round(100.0 * sum(s.passes) / (SELECT sum(passes) FROM stopped), 1) AS share
+FROM stopped s LEFT JOIN gates g ON g.id = s.gate LEFT JOIN reasons e ON e.id = s.reason
+GROUP BY s.gate, s.reason ORDER BY 3 DESC, s.gate, s.reason LIMIT :limit""",
+)
+
+_HOST_HIT_SKIPS: Final = NamedQuery(
+    "host-hit-skips",
+    "Host-cache hits that were found and not loaded, by reason: at how many looks, with how many tokens, and how many "
+    "of those tokens were computed again because the request entered without them.",
+    _columns("reason looks:looks matched_tokens:tokens admitted:requests recomputed_tokens:tokens"),
+    """SELECT h.host_hit AS reason, count(*) AS looks, sum(d.matched_tokens) AS matched_tokens,
+    sum(d.outcome IN (0, 1)) AS admitted,
+    sum(CASE WHEN d.outcome IN (0, 1) THEN d.matched_tokens ELSE 0 END) AS recomputed_tokens
+FROM decisions d INDEXED BY decisions_skip JOIN host_hits h ON h.id = d.host_hit
+WHERE d.run = :run AND d.host_hit BETWEEN 2 AND 7 AND d.matched_tokens > 0
+GROUP BY d.host_hit ORDER BY 5 DESC, 3 DESC LIMIT :limit""",
+)
+
+_SLOWEST_WAITS: Final = NamedQuery(
+    "slowest-waits",
+    "The requests that waited longest for their first admission, or still wait, and the gate most of it was spent "
+    "behind.",
+    _columns("request state wait_ns:ns gate reason gate_ns:ns share:percent prompt_tokens:tokens pass"),
+    """WITH waits AS (
+    SELECT q.number, q.id, q.arrival_ns, q.prompt_tokens, q.admit_pass, q.ended,
+        coalesce(q.admit_ns, q.end_ns, r.last_ns) AS until_ns,
+        coalesce(q.wait_ns, r.last_ns - q.arrival_ns) AS wait_ns
+    FROM requests q JOIN runs r ON r.id = q.run
+    WHERE q.run = :run AND q.arrival_ns IS NOT NULL
+    ORDER BY 8 DESC, q.number LIMIT :limit
+), begun AS (
+    SELECT w.*, coalesce((
+        SELECT t.first_pass FROM repeats t WHERE t.run = :run AND t.last_ns >= w.arrival_ns AND t.first_pass = (
+            SELECT p.number FROM passes p WHERE p.run = :run AND p.start_ns < w.arrival_ns
+            ORDER BY p.start_ns DESC LIMIT 1)
+    ), 0) AS repeating FROM waits w
+), spans AS (
+    SELECT b.number, p.closed_gate, p.closed_reason,
+        lead(p.start_ns, 1, b.until_ns) OVER (PARTITION BY b.number ORDER BY p.number)
+            - max(p.start_ns, b.arrival_ns) AS ns
+    FROM begun b JOIN passes p ON p.run = :run AND p.start_ns >= b.arrival_ns AND p.start_ns < b.until_ns
+    UNION ALL
+    SELECT b.number, p.closed_gate, p.closed_reason, min(b.until_ns, coalesce((
+            SELECT n.start_ns FROM passes n WHERE n.run = :run AND n.number > p.number ORDER BY n.number LIMIT 1
+        ), b.until_ns)) - max(b.arrival_ns, (
+            SELECT t.first_ns FROM repeats t WHERE t.run = :run AND t.first_pass = p.number)) AS ns
+    FROM begun b JOIN passes p ON p.run = :run AND p.number = b.repeating
+), held AS (
+    SELECT number, closed_gate, closed_reason, sum(ns) AS ns,
+        row_number() OVER (PARTITION BY number ORDER BY sum(ns) DESC) AS place
+    FROM spans WHERE closed_gate IS NOT NULL GROUP BY 1, 2, 3
+)
+SELECT w.id AS request, coalesce(CASE WHEN w.admit_pass IS NULL THEN w.ended ELSE 'admitted' END, 'waiting') AS state,
+    w.wait_ns, g.gate, e.reason, h.ns AS gate_ns, round(100.0 * h.ns / w.wait_ns, 1) AS share, w.prompt_tokens,
+    w.admit_pass AS pass
+FROM waits w LEFT JOIN held h ON h.number = w.number AND h.place = 1
+LEFT JOIN gates g ON g.id = h.closed_gate LEFT JOIN reasons e ON e.id = h.closed_reason
+ORDER BY w.wait_ns DESC, w.number""",
+)
+
+_BATCHES: Final = NamedQuery(
+    "batches",
+    "What each batch was made of, the latest first: members, tokens computed and reused, and what closed it.",
+    _columns(
+        "pass start_ns:ns queue:requests members:requests cut:requests extend_tokens:tokens device_hit_tokens:tokens "
+        "host_loaded_tokens:tokens gate reason not_reached:requests peak_bytes:bytes requests"
+    ),
+    """SELECT p.number AS pass, p.start_ns, p.queue, p.members, p.cut, p.extend_tokens, p.device_hit_tokens,
+    p.host_loaded_tokens, g.gate, e.reason, p.not_reached, p.peak_bytes,
+    (SELECT group_concat(coalesce(m.request_id, '#' || m.request), ' ') FROM members m
+     WHERE m.run = p.run AND m.pass = p.number) AS requests
+FROM passes p LEFT JOIN gates g ON g.id = p.closed_gate LEFT JOIN reasons e ON e.id = p.closed_reason
+WHERE p.run = :run AND p.members > 0 ORDER BY p.number DESC LIMIT :limit""",
+)
+
+_ESTIMATE_VS_SMOKE: Final = NamedQuery(
+    "estimate-vs-smoke",
+    "The batches with the highest estimated buffers, beside the limit in force and what the start-up smoke allocation "
+    "reserved on its tightest device.",
+    _columns(
+        "pass members:requests extend_tokens:tokens peak_bytes:bytes limit_bytes:bytes smoke_bytes:bytes "
+        "share_of_smoke:percent"
+    ),
+    """SELECT p.number AS pass, p.members, p.extend_tokens, p.peak_bytes, k.effective AS limit_bytes,
+    s.reserved AS smoke_bytes, round(100.0 * p.peak_bytes / s.reserved, 1) AS share_of_smoke
+FROM passes p INDEXED BY passes_peak
+LEFT JOIN knobs k ON k.run = p.run AND k.revision = p.revision AND k.knob = 'max_buffer_bytes'
+LEFT JOIN (SELECT min(reserved_bytes) AS reserved FROM smoke WHERE run = :run) s
+WHERE p.run = :run AND p.members > 0 AND p.peak_bytes IS NOT NULL
+ORDER BY p.peak_bytes DESC LIMIT :limit""",
+)
+
+_CAN_NEVER: Final = NamedQuery(
+    "can-never",
+    "Requests refused at once because they could not fit the empty pool, with what each would have needed.",
+    _columns("request pass prompt_tokens:tokens output_tokens:tokens observed limit short_by unit"),
+    """SELECT coalesce(q.id, '#' || d.request) AS request, d.pass, d.prompt_tokens, d.output_tokens, d.observed,
+    d.limit_value AS "limit", d.short_by, g.unit
+FROM decisions d INDEXED BY decisions_refused
+JOIN requests q ON q.run = d.run AND q.number = d.request LEFT JOIN gates g ON g.id = d.gate
+WHERE d.run = :run AND d.outcome = 4 ORDER BY d.pass, d.position LIMIT :limit""",
+)
+
+_RUNS: Final = NamedQuery(
+    "runs",
+    "The runs in the database, the latest begun first.",
+    _columns("run rank engine model started duration_ns:ns passes:passes requests:requests ended"),
+    """SELECT r.name AS run, r.rank, r.engine, r.model, v.started,
+    coalesce(r.end_ns, r.last_ns) - r.start_ns AS duration_ns,
+    coalesce(r.passes, (SELECT max(max(p.number), coalesce((SELECT max(t.last_pass) FROM repeats t
+        WHERE t.run = r.id), 0)) FROM passes p WHERE p.run = r.id)) AS passes,
+    coalesce(r.requests, (SELECT count(*) FROM requests q WHERE q.run = r.id)) AS requests,
+    r.end_reason AS ended
+FROM runs r JOIN v_runs v ON v.id = r.id ORDER BY coalesce(r.wall_ns, 0) DESC, r.id DESC LIMIT :limit""",
+)
+
+_KNOBS: Final = NamedQuery(
+    "knobs",
+    "The knobs in force last: the value set, the value in effect, and why the two differ or it does nothing.",
+    _columns("knob set_to effective unit state why revision"),
+    """SELECT knob, set_to, effective, unit, state, why, revision FROM knobs
+WHERE run = :run AND revision = (SELECT max(revision) FROM knobs WHERE run = :run) ORDER BY knob LIMIT :limit""",
+)
+
+_KNOB_CHANGES: Final = NamedQuery(
+    "knob-changes",
+    "Knob changes asked for while the run went on: who, from what, to what, and if not accepted why not.",
+    _columns("at_ns:ns who knob old new accepted why revision"),
+    """SELECT at_ns, who, knob, old, new, accepted, why, revision FROM knob_changes
+WHERE run = :run ORDER BY id LIMIT :limit""",
+)
+
+_LOSSES: Final = NamedQuery(
+    "losses",
+    "What the record does not hold, and why: frames the journal's writer gave up, frames missing or damaged.",
+    _columns("reason times frames:frames bytes:bytes detail"),
+    """SELECT reason, count(*) AS times, sum(frames) AS frames, sum(bytes) AS bytes, max(detail) AS detail
+FROM losses WHERE run = :run GROUP BY reason ORDER BY 3 DESC LIMIT :limit""",
+)
+
+NAMED: Final = {
+    query.name: query
+    for query in (
+        _STOPS, _HOST_HIT_SKIPS, _SLOWEST_WAITS, _BATCHES, _ESTIMATE_VS_SMOKE, _CAN_NEVER, _RUNS, _KNOBS,
+        _KNOB_CHANGES, _LOSSES,
+    )
+}  # fmt: skip
