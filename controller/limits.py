@@ -204,7 +204,7 @@ def _max_prefill(knobs: Knobs, limits: Limits) -> _Found:
     value, chunk = knobs.max_prefill_tokens, limits.chunk_budget
     if limits.single_request:
         return value, DEAD, "a batch holds one request, and the first one passes"
-    if chunk is not None and limits.input_budget >= chunk:
+    if chunk is not None and limits.input_budget > chunk:  # at equality the input budget closes the pass
         return limits.input_budget, NOT_BINDING, f"the chunk budget of {chunk} is spent first"
     if limits.input_budget != value:
         return limits.input_budget, RAISED, "to the effective extend limit of the shared path"

@@ -174,6 +174,14 @@ def test_an_input_budget_below_the_chunk_binds():
     assert shown("max_prefill_tokens", max_prefill_tokens=1000) == (1000, "as set")
 
 
+def test_an_input_budget_of_just_the_chunk_binds(decided):
+    """Of two budgets spent at once the input budget is named, so one of just the chunk is no idle knob."""
+    assert shown("max_prefill_tokens", max_prefill_tokens=8192) == (8192, "as set")
+    assert shown("max_prefill_tokens", CP, shared_kv_batching=True, max_prefill_tokens=1000) == (8192, "raised")
+    answer = decided([{"prompt_tokens": 8192}], knobs={"max_prefill_tokens": 8192})
+    assert answer.closed == ("input_tokens", "budget")
+
+
 def test_an_extend_limit_that_the_chunk_comes_before_is_not_binding():
     """Off the shared path candidates are cut to the chunk, so an extend limit of that size never refuses."""
     assert shown("max_extend_tokens", max_extend_tokens=8192) == (8192, "not binding")
