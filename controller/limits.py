@@ -88,8 +88,10 @@ def effective(knobs: Knobs, setting: Setting) -> Limits:
     if shared and chunk is not None and (extend is None or extend > chunk):
         extend, reason = chunk, Reason.CHUNK_BUDGET
     input_budget = knobs.max_prefill_tokens
-    if shared and extend is not None:
-        input_budget = max(input_budget, extend)
+    # In shadow mode the user's extend limit does nothing, so it does not raise this budget either.
+    raised_to = extend if knobs.enforce else chunk
+    if shared and raised_to is not None:
+        input_budget = max(input_budget, raised_to)
     return Limits(
         shared_path=shared,
         single_request=setting.context_parallel and not knobs.shared_kv_batching,

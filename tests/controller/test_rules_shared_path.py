@@ -134,3 +134,16 @@ def test_the_allocators_checks_are_the_same_on_the_shared_path(decided):
     off = decided(queue, knobs={"page_size": 64}, capacity=capacity)
     assert on.told["c"][0] == off.told["c"][0] == "wait"
     assert [on.check(name, "kv_capacity") for name in "abc"] == [off.check(name, "kv_capacity") for name in "abc"]
+
+
+@pytest.mark.parametrize(
+    ("chunk", "user"),
+    [(8192, 500), (8192, 65_536), (None, 5000), (None, 500)],
+)
+def test_an_extend_limit_in_shadow_mode_leaves_the_input_budget_alone(decided, chunk, user):
+    """With enforce off a user's extend limit changes nothing, the input budget of the shared path included."""
+    knobs = {"page_size": 1, "chunked_prefill_size": chunk, "max_prefill_tokens": 1000, "enforce": False}
+    shadow = shared(decided, prompts(600, 600, 600, 600), knobs={**knobs, "max_extend_tokens": user})
+    without = shared(decided, prompts(600, 600, 600, 600), knobs=knobs)
+    assert shadow.data["batch"] == without.data["batch"]
+    assert shadow.closed == without.closed
