@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from controller.admission import LoadAnswer
+from controller.engines.replay.host import HostTier
 from controller.engines.replay.pool import Pool
-from controller.engines.replay.tree import Key, Leaves, Node, Tree
+from controller.engines.replay.tree import Key, Node, Tree
 from controller.request import NO_MATCH, UNBOUNDED, PrefixMatch
 from controller.vocabulary import HostHit
 from estimator.errors import InputError, UsageError
@@ -50,12 +51,12 @@ _Found = tuple[Node, int, int, tuple[tuple[Node, int], ...]]
 class PrefixCache:
     """Prefix chains on the device and the host. A request's part in it is its `Hold`.
 
-    `device_tokens` and `host_tokens` are rounded down to whole pages; None is unbounded, and 0 host tokens turn the host
-    tier off. Where a page is larger than a block it is made of several blocks. Raises InputError when neither of page and
-    block is a multiple of the other, UsageError for capacities that cannot be.
+    `device_tokens` and `host_tokens` are rounded down to whole pages; None is unbounded, and 0 host tokens turn the
+    host tier off. Where a page is larger than a block it is made of several blocks. Raises InputError when neither of
+    page and block is a multiple of the other, UsageError for capacities that cannot be.
     """
 
-    __slots__ = ("_blocks_a_key", "_host", "_host_leaves", "_through", "_tree", "host_free", "page", "pool")
+    __slots__ = ("_blocks_a_key", "_host", "_through", "_tree", "page", "pool")
 
     def __init__(
         self,
@@ -69,8 +70,8 @@ class PrefixCache:
     ) -> None:
         if block_tokens % page_tokens and page_tokens % block_tokens:
             raise InputError(
-                f"page_size {page_tokens} and the workload's blocks of {block_tokens} tokens do not divide one another; "
-                "set page_size to a divisor or a multiple of the block"
+                f"page_size {page_tokens} and the workload's blocks of {block_tokens} tokens do not divide one "
+                "another; set page_size to a divisor or a multiple of the block"
             )
         if host_tokens is not None and host_tokens < 0:
             raise UsageError(f"host_tokens is {host_tokens}; it is a whole number >= 0, 0 for no host cache")
@@ -78,10 +79,8 @@ class PrefixCache:
         self._blocks_a_key = max(1, page_tokens // block_tokens)
         self.pool = Pool((UNBOUNDED if device_tokens is None else device_tokens) // page_tokens, lanes)
         self._tree = Tree(self.pool, max(1, block_tokens // page_tokens))
-        self.host_free = (UNBOUNDED if host_tokens is None else host_tokens) // page_tokens
-        self._host = self.host_free > 0
+        self._host = HostTier(self._tree, (UNBOUNDED if host_tokens is None else host_tokens) // page_tokens)
         self._through = write_policy == "write_through"
-        self._host_leaves = Leaves(Node.is_host_leaf, "host_queued")
 
     @property
     def pool_tokens(self) -> int:
@@ -142,7 +141,7 @@ class PrefixCache:
         nodes: tuple[tuple[Node, int], ...] = ()
         if child is not None:
             part = min(child.device, limit - pages)
-            if self._host and child.device < min(per, limit - pages):
+            if self._host.on and child.device < min(per, limit - pages):
                 host, resident, nodes = self._match_host(child, hold, depth, part, limit)
             if part:
                 node, inside = child, part
@@ -151,8 +150,8 @@ class PrefixCache:
         hold.found = (node, inside, pages, nodes)
         chain = root.children.get(keys[0]) if limit else None
         if chain is None:
-            return NO_MATCH if self._host else _NO_HOST
-        page, answer = self.page, HostHit.PLANNED if self._host else HostHit.DISABLED
+            return NO_MATCH if self._host.on else _NO_HOST
+        page, answer = self.page, HostHit.PLANNED if self._host.on else HostHit.DISABLED
         return PrefixMatch(pages * page, unlocked * page, host * page, resident * page, answer, chain.base)
 
     def _match_host(
@@ -249,26 +248,29 @@ class PrefixCache:
         node = hold.node
         if not done and (chain := tree.root.children.get(keys[0])) is not None and chain.base != base:
             return
-        through = self._through and self._host
+        fresh: list[Node] = []
         depth, offset = divmod(done, per)
         while done < whole:
             first = depth * per
             if not offset:
                 node = tree.child(node, keys[depth], first, base)
-            want = min(per, whole - first)
+            want = per if whole - first > per else whole - first
             have = node.device
             if have < want:
                 if not have:
                     node.parent.device_children += 1  # type: ignore[union-attr]  # the root takes no pages
                 node.device = want
                 pool.loosen(base, first + have, want - have)
-                if through:
-                    self._write_through(node)
-            if offset < min(have, want):
-                pool.give(base, done, min(have, want) - offset)
+                fresh.append(node)
+                if offset < have:
+                    pool.give(base, done, have - offset)
+            else:
+                pool.give(base, done, want - offset)
             done = first + want
             depth += 1
             offset = 0
+        if fresh and self._through and self._host.on:
+            self._host.copy(fresh, behind_gaps=False)
         tree.touch(node)
         tree.lock(node, want)
         tree.unlock(hold.node, hold.inside)
@@ -289,88 +291,31 @@ class PrefixCache:
 
     def _evict(self) -> int:
         """Evict least recently touched leaves, page by page, until no lane is overdrawn; the pages evicted."""
-        pool, leaves = self.pool, self._tree.leaves
-        missing = pool.missing()
+        pool, leaves, host = self.pool, self._tree.leaves, self._host
+        write_back = host.on and not self._through
         evicted = 0
+        missing = pool.missing()
         while missing:
-            node = leaves.pop()
-            assert node is not None, "evictable pages without a leaf"  # noqa: S101 - what is evictable was counted
+            leaf = leaves.pop()
+            assert leaf is not None, "evictable pages without a leaf"  # noqa: S101 - what is evictable was counted
+            node, limit = leaf, leaves.next_stamp()
             while True:
-                if not self._through and self._host:
-                    self._copy(node)
-                loose = node.device - node.locked()
-                if pool.lanes == 1:
-                    take = min(loose, missing)
-                    missing -= take
-                    pool.free += take
-                    pool.evictable -= take
-                    node.device -= take
-                    evicted += take
-                else:
-                    while loose and missing:
-                        loose -= 1
-                        node.device -= 1
-                        evicted += 1
-                        page = node.first + node.device
-                        missing -= pool.lane_free[(node.base + page) % pool.lanes] < 0
-                        pool.tighten(node.base, page, 1)
-                        pool.give(node.base, page, 1)
-                if node.device:
+                if write_back:
+                    host.copy([node], behind_gaps=True)
+                take, missing = pool.evict(node, missing)
+                evicted += take
+                parent = node.parent
+                if node.device or parent is None:
                     leaves.offer(node)
                     break
-                parent = self._left_device(node)
-                if not missing or not parent.is_device_leaf() or not leaves.comes_first(parent):
+                parent.device_children -= 1
+                if not node.host:
+                    if not node.children:
+                        del parent.children[node.key]
+                elif not node.host_children:
+                    host.offer(node)
+                if not missing or parent.stamp > limit or not parent.is_device_leaf():
                     leaves.offer(parent)
                     break
-                node = parent
+                node = parent  # the chain's next leaf is the least recent of all: no need to queue it
         return evicted
-
-    def _left_device(self, node: Node) -> Node:
-        """See to a node whose last device page is gone; its parent."""
-        parent = node.parent
-        assert parent is not None  # noqa: S101 - the root holds no pages, so it never leaves
-        parent.device_children -= 1
-        if node.host:
-            self._host_leaves.offer(node)
-        elif not node.children:
-            self._tree.drop(node)
-        return parent
-
-    def _write_through(self, node: Node) -> None:
-        """Copy a node to the host if its parent is whole there: a copy behind a gap could not be used."""
-        parent = node.parent
-        if parent is self._tree.root or (parent is not None and parent.host == self._tree.node_pages):
-            self._copy(node)
-
-    def _copy(self, node: Node) -> None:
-        """Copy a node's device pages to the host, as many as there is room for once older leaves have gone."""
-        want = node.device - node.host
-        if want <= 0:
-            return
-        if want > self.host_free:
-            self._evict_host(want - self.host_free)
-            want = min(want, self.host_free)
-            if not want:
-                return
-        if not node.host and node.parent is not None:
-            node.parent.host_children += 1
-        node.host += want
-        self.host_free -= want
-
-    def _evict_host(self, pages: int) -> None:
-        """Drop least recently touched host leaves that are not on the device, at most `pages` pages."""
-        leaves = self._host_leaves
-        while pages and (node := leaves.pop()) is not None:
-            take = min(node.host, pages)
-            node.host -= take
-            pages -= take
-            self.host_free += take
-            if node.host:
-                leaves.offer(node)
-                continue
-            parent = node.parent
-            if parent is not None:
-                parent.host_children -= 1
-                leaves.offer(parent)
-            if not node.children:
-                self._tree.drop(node)

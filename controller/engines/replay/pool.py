@@ -3,8 +3,15 @@
 Page P of a chain that begins in lane b is owned by lane (b + P) mod N. With one lane only the two totals are kept.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from controller.request import Lane
 from estimator.errors import UsageError
+
+if TYPE_CHECKING:
+    from controller.engines.replay.tree import Node
 
 
 class Pool:
@@ -50,6 +57,25 @@ class Pool:
         self.evictable -= count
         if self.lanes > 1:
             self._spread(self.lane_evictable, base + first, count, -1)
+
+    def evict(self, node: Node, missing: int) -> tuple[int, int]:
+        """Free a leaf's last pages while pages are missing: the pages freed, and those still missing then."""
+        loose = node.device - max(node.pins) if node.pins else node.device
+        if self.lanes == 1:
+            taken = loose if loose < missing else missing
+            node.device -= taken
+            self.free += taken
+            self.evictable -= taken
+            return taken, missing - taken
+        taken = 0
+        while taken < loose and missing:
+            taken += 1
+            node.device -= 1
+            page = node.first + node.device
+            missing -= self.lane_free[(node.base + page) % self.lanes] < 0
+            self.tighten(node.base, page, 1)
+            self.give(node.base, page, 1)
+        return taken, missing
 
     def missing(self) -> int:
         """Pages by which the lanes are overdrawn, added up."""

@@ -69,25 +69,12 @@ class ReplayRecord:
             "lanes": setting.lanes,
             "has_model": setting.has_model,
         }
-        self.note(
-            RunStart(
-                run,
-                "replay",
-                version,
-                0,
-                "",
-                model,
-                0,
-                time.time_ns(),
-                True,
-                pool_tokens,
-                host_tokens,
-                setting.slots,
-                largest_prompt(limits, pool_tokens),
-                words,
-                context,
-            )  # fmt: skip
-        )
+        at_ns, wall_ns, largest = 0, time.time_ns(), largest_prompt(limits, pool_tokens)
+        start = RunStart(
+            run, "replay", version, 0, "", model, at_ns, wall_ns, True, pool_tokens, host_tokens, setting.slots,
+            largest, words, context,
+        )  # fmt: skip
+        self.note(start)
 
     def knobs(self, now_ns: int, knobs: Knobs, setting: Setting) -> None:
         """Record the knobs in force."""

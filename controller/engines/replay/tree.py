@@ -1,15 +1,14 @@
-"""The prefix tree: chains of blocks, who has locked them, and which leaf was touched least recently."""
+"""The prefix tree: chains of blocks, and who has locked them."""
 
 from __future__ import annotations
 
-from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from controller.engines.replay.leaves import DEVICE, Leaves
 
+if TYPE_CHECKING:
     from controller.engines.replay.pool import Pool
 
 Key = int | tuple[int, ...]
@@ -42,10 +41,9 @@ class Node(msgspec.Struct, gc=False, eq=False):
     """Pages locked by each request whose lock ends inside this block."""
     device_children: int = 0
     host_children: int = 0
-    queued: bool = False
-    """It stands in the heap of device leaves, perhaps with an older stamp."""
-    host_queued: bool = False
-    children: dict[Key, Node] = {}  # noqa: RUF012 - msgspec makes each node its own
+    queued: int = 0
+    """In which `Leaves` it stands, as their bits."""
+    children: dict[Key, Node] = {}
 
     def locked(self) -> int:
         """Pages that may not be evicted from the device."""
@@ -64,47 +62,6 @@ class Node(msgspec.Struct, gc=False, eq=False):
         return self.host > 0 and self.device == 0 and self.host_children == 0
 
 
-class Leaves:
-    """Leaves by the time they were last touched, least recent first.
-
-    A heap that is put right only when it is read: entries may be out of date, but never too late.
-    """
-
-    __slots__ = ("_flag", "_heap", "_is_leaf")
-
-    def __init__(self, is_leaf: Callable[[Node], bool], flag: str) -> None:
-        self._heap: list[tuple[int, Node]] = []
-        self._is_leaf = is_leaf
-        self._flag = flag
-
-    def offer(self, node: Node) -> None:
-        """Note a node that may have become a leaf."""
-        if not getattr(node, self._flag) and self._is_leaf(node):
-            setattr(node, self._flag, True)
-            heappush(self._heap, (node.stamp, node))
-
-    def pop(self) -> Node | None:
-        """Take out the least recently touched leaf, if there is any."""
-        heap, is_leaf = self._heap, self._is_leaf
-        while heap:
-            stamp, node = heap[0]
-            if is_leaf(node):
-                if stamp == node.stamp:
-                    heappop(heap)
-                    setattr(node, self._flag, False)
-                    return node
-                heapreplace(heap, (node.stamp, node))
-            else:
-                heappop(heap)
-                setattr(node, self._flag, False)
-        return None
-
-    def comes_first(self, node: Node) -> bool:
-        """Whether a leaf is surely the least recently touched one."""
-        heap = self._heap
-        return not heap or node.stamp < heap[0][0]
-
-
 class Tree:
     """The nodes under one root, with locks. `node_pages` is the number of pages of a whole node."""
 
@@ -114,7 +71,7 @@ class Tree:
         self.pool = pool
         self.node_pages = node_pages
         self.root = Node(None, 0, -node_pages, 0, 0, ref=1)
-        self.leaves = Leaves(Node.is_device_leaf, "queued")
+        self.leaves = Leaves(Node.is_device_leaf, DEVICE)
         self.clock = 0
         """Counts touches."""
 

@@ -1,0 +1,79 @@
+"""The host tier: which nodes have copies there, and room for more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.engines.replay.leaves import HOST, Leaves
+from controller.engines.replay.tree import Node
+
+if TYPE_CHECKING:
+    from controller.engines.replay.tree import Tree
+
+
+class HostTier:
+    """Pages on the host. Copies of what is on the device stay; of the rest the least recently touched leaves go first.
+
+    `free` is in pages. With none from the start the tier is off.
+    """
+
+    __slots__ = ("_leaves", "_tree", "free", "on")
+
+    def __init__(self, tree: Tree, pages: int) -> None:
+        self.free = pages
+        self.on = pages > 0
+        self._tree = tree
+        self._leaves = Leaves(Node.is_host_leaf, HOST)
+
+    def copy(self, nodes: list[Node], *, behind_gaps: bool) -> None:
+        """Copy device pages of nodes, which follow one another down a chain, as far as room can be made.
+
+        Without `behind_gaps` a node is passed over when its parent is not whole on the host: such a copy could not be
+        used.
+        """
+        per, root = self._tree.node_pages, self._tree.root
+        left = 0
+        for node in nodes:
+            left += node.device - node.host
+        for node in nodes:
+            want = node.device - node.host
+            parent = node.parent
+            if want > 0 and parent is not None and (behind_gaps or parent.host == per or parent is root):
+                if want > self.free:
+                    self._evict(left - self.free)
+                    if want > self.free:
+                        want = self.free
+                if want:
+                    if not node.host:
+                        parent.host_children += 1
+                    node.host += want
+                    self.free -= want
+            left -= node.device - node.host
+
+    def offer(self, node: Node) -> None:
+        """Note a node that has left the device."""
+        self._leaves.offer(node)
+
+    def _evict(self, pages: int) -> None:
+        """Drop least recently touched leaves that are not on the device, at most `pages` pages."""
+        leaves, tree = self._leaves, self._tree
+        while pages and (leaf := leaves.pop()) is not None:
+            node, limit = leaf, leaves.next_stamp()
+            while True:
+                take = node.host if node.host < pages else pages
+                node.host -= take
+                pages -= take
+                self.free += take
+                parent = node.parent
+                if node.host or parent is None:
+                    leaves.offer(node)
+                    break
+                parent.host_children -= 1
+                if not node.children:
+                    del parent.children[node.key]
+                    if not parent.host:
+                        tree.drop(parent)
+                if not pages or parent.stamp > limit or not parent.is_host_leaf():
+                    leaves.offer(parent)
+                    break
+                node = parent  # the chain's next leaf is the least recent of all: no need to queue it
