@@ -68,8 +68,8 @@ def gates_page() -> str:
     return (
         _MADE
         + "# Gates, knobs and words\n\nGates are evaluated in this order. A soft gate stops a batch from growing and"
-        " never keeps a lone request out; with `enforce` off it only records what it would have done. [SG] marks a rule of"
-        " SGLang 0.5.23, `PrefillAdder`.\n\n"
+        " never keeps a lone request out; with `enforce` off it only records what it would have done. [SG] marks a rule"
+        " of SGLang 0.5.23, `PrefillAdder`.\n\n"
         + table(("gate", "knob", "rule", "kind", "refuses when", "reasons (unit)"), rows)
         + "\n## Knobs\n\n"
         + table(("knob", "unit", "default", "environment", "option", "what it bounds"), knob_rows)

@@ -69,6 +69,11 @@ class Settings(BaseSettings):
         toml = () if path is None else (TomlConfigSettingsSource(settings_cls, path),)
         return (init_settings, env_settings, *toml)
 
+    @property
+    def runs(self) -> Path | None:
+        """The folder that keeps the runs, or None for the default one."""
+        return None if self.home is None else self.home / "runs"
+
     def knobs(self, overrides: dict[str, Any], base: dict[str, Any] | None = None) -> Knobs:
         """The knobs in force: `overrides` (a command's options) before these settings before `base`."""
         given = {spec.name: getattr(self, spec.name) for spec in KNOB_SPECS if spec.name in self.model_fields_set}

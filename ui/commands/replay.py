@@ -1,0 +1,131 @@
+"""`glassgate replay`: a workload through the controller, with every decision kept."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from controller.engines.replay.loop import DEFAULT_DEVICE_TOKENS, DEFAULT_HOST_TOKENS, DEFAULT_NEW_TOKEN_RATIO
+from controller.engines.replay.sessions import agent_sessions
+from controller.engines.replay.step_time import DEFAULT_PRESET, PRESETS
+from controller.engines.replay.traces import open_trace
+from ui.cli import INTERRUPTED
+from ui.options import UNBOUNDED_WORD, Size, json_option, knob_options
+from ui.output import print_json
+from ui.replaying import DEFAULT_MODEL, ReplayOptions
+from ui.replaying import replay as run_replay
+from ui.settings import load_settings
+from ui.summary import print_summary
+
+REPLAY_KNOBS = {"page_size": 64}
+"""What a replay begins with where the operator sets nothing else: pages as context-parallel engines use them."""
+
+
+@click.command()
+@click.argument("trace", required=False)
+@click.option("--sessions", default=300, show_default=True, help="Agent sessions of the built-in workload.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the built-in workload.")
+@click.option("--limit", type=click.IntRange(min=1), help="Replay at most this many of the trace's requests.")
+@click.option("--speed", default=1.0, show_default=True, help="Play the trace's arrivals this many times faster.")
+@click.option("--skip-bad-lines", is_flag=True, help="Count and report bad lines of a trace instead of stopping.")
+@click.option(
+    "--device-tokens", type=Size(), default=DEFAULT_DEVICE_TOKENS, show_default=True, help="Size of the KV pool."
+)
+@click.option(
+    "--host-tokens", type=Size(), default=DEFAULT_HOST_TOKENS, show_default=True, help="Host cache; 0 is none."
+)
+@click.option("--slots", type=click.IntRange(min=1), default=2048, show_default=True, help="Request slots.")
+@click.option(
+    "--role",
+    type=click.Choice(["unified", "prefill"]),
+    default="unified",
+    show_default=True,
+    help="Prefill and decode, or a prefill node that holds KV until it is handed over.",
+)
+@click.option(
+    "--write-policy",
+    type=click.Choice(["write_through", "write_back"]),
+    default="write_through",
+    show_default=True,
+    help="When KV is copied to the host: once computed, or once evicted.",
+)
+@click.option(
+    "--new-token-ratio",
+    type=click.FloatRange(0, 1),
+    default=DEFAULT_NEW_TOKEN_RATIO,
+    show_default=True,
+    help="Share of its output that is held back for a running request.",
+)
+@click.option(
+    "--context-parallel",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Ranks that share KV, one owner lane each; needs the role prefill.",
+)
+@click.option(
+    "--data-parallel",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Ranks that chunked_prefill_size is divided by.",
+)
+@click.option(
+    "--model",
+    default=DEFAULT_MODEL,
+    show_default=True,
+    metavar="NAME|config.json|none",
+    help="Whose buffers are estimated.",
+)
+@click.option("--kv-dtype", type=click.Choice(["bf16", "fp8"]), default="bf16", show_default=True, help="KV dtype.")
+@click.option(
+    "--step-time",
+    type=click.Choice(sorted(PRESETS)),
+    default=DEFAULT_PRESET,
+    show_default=True,
+    help="Step-time model, see docs/workloads.md.",
+)
+@click.option("--prefill-tokens-per-second", type=click.IntRange(min=1), help="A plain step-time model instead.")
+@click.option("--database", type=click.Path(path_type=Path), help="Database to fill [default: in the run's folder].")
+@knob_options
+@json_option
+@click.pass_context
+def replay(
+    ctx: click.Context,
+    *,
+    trace: str | None,
+    sessions: int,
+    seed: int,
+    limit: int | None,
+    speed: float,
+    skip_bad_lines: bool,
+    knobs: dict[str, Any],
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Replay a workload through the controller, keep every decision, and print the summary.
+
+    TRACE is a Mooncake JSONL or Azure CSV trace, gzip too; without one the built-in workload of multi-turn agent
+    sessions is replayed. The record stands in a run folder that `why` and `query` read.
+    """
+    settings = load_settings()
+    chosen = replay_options(options, base=settings.runs, knobs=settings.knobs(knobs, REPLAY_KNOBS))
+    if trace is None:
+        workload = agent_sessions(seed=seed, sessions=sessions)
+    else:
+        workload = open_trace(trace, skip_bad_lines=skip_bad_lines, limit=limit, speed=speed)
+    replayed = run_replay(workload, chosen)
+    if as_json:
+        print_json(replayed.summary)
+    else:
+        print_summary(replayed.summary)
+    if replayed.summary["interrupted"]:
+        ctx.exit(INTERRUPTED)
+
+
+def replay_options(options: dict[str, Any], **more: Any) -> ReplayOptions:
+    """A command's options as `ReplayOptions`: `unbounded` and `none` are None there."""
+    read: dict[str, Any] = {
+        name: None if value in (UNBOUNDED_WORD, "none") else value for name, value in options.items()
+    }
+    return ReplayOptions(**read, **more)

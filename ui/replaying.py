@@ -1,0 +1,239 @@
+"""Replaying a workload with its record: the engine, the journal, the database and the progress bar put together."""
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, Literal
+
+from controller.engines.replay.cache import WritePolicy
+from controller.engines.replay.loop import (
+    DEFAULT_DEVICE_TOKENS,
+    DEFAULT_HOST_TOKENS,
+    DEFAULT_NEW_TOKEN_RATIO,
+    ReplayEngine,
+    Role,
+)
+from controller.engines.replay.loop import Progress as Standing
+from controller.engines.replay.step_time import DEFAULT_PRESET, StepTimeModel, step_time_model
+from controller.engines.replay.workload import Workload
+from controller.journal import JournalWriter
+from controller.knobs import Knobs
+from controller.limits import Setting, effective, largest_prompt
+from controller.recorder import Recorder
+from controller.run_directory import RunDirectory
+from estimator.batch import BatchEstimator
+from estimator.context import RunContext
+from estimator.presets import model as geometry_of
+from store.collect import Collector
+from ui.output import narration
+from ui.progress import ReplayProgress
+
+DATABASE: Final = "glassgate.db"
+"""The database of a run, in the run's folder unless another is named."""
+COLLECT_EVERY_S: Final = 1.0
+DEFAULT_MODEL: Final = "deepseek-v3.2"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """How a workload is replayed. Tokens unless said; None tokens are unbounded."""
+
+    knobs: Knobs = field(default_factory=Knobs)
+    device_tokens: int | None = DEFAULT_DEVICE_TOKENS
+    host_tokens: int | None = DEFAULT_HOST_TOKENS
+    slots: int = 2048
+    role: Role = "unified"
+    write_policy: WritePolicy = "write_through"
+    new_token_ratio: float = DEFAULT_NEW_TOKEN_RATIO
+    context_parallel: int = 1
+    """Ranks that share KV; more than one needs the role `prefill`."""
+    data_parallel: int = 1
+    model: str | None = DEFAULT_MODEL
+    kv_dtype: Literal["bf16", "fp8"] = "bf16"
+    step_time: str = DEFAULT_PRESET
+    prefill_tokens_per_second: int | None = None
+    database: Path | None = None
+    base: Path | None = None
+    """The folder that keeps the runs."""
+
+    def setting(self) -> Setting:
+        """How the engine runs."""
+        return Setting(
+            context_parallel=self.context_parallel > 1,
+            data_parallel=self.data_parallel,
+            lanes=self.context_parallel,
+            slots=self.slots,
+            has_model=self.model is not None,
+        )
+
+    def estimator(self) -> BatchEstimator | None:
+        """The estimator for the model, in the run these options describe."""
+        if self.model is None:
+            return None
+        geometry = geometry_of(self.model)
+        context = RunContext.default_for(
+            geometry, page_size=self.knobs.page_size, kv_dtype=self.kv_dtype, cp=self.context_parallel
+        )
+        return BatchEstimator(geometry, context)
+
+    def step_time_model(self) -> StepTimeModel:
+        """How long steps take."""
+        return step_time_model(self.step_time, prefill_tokens_per_second=self.prefill_tokens_per_second)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A finished replay: its summary as plain data, and its run's folder."""
+
+    summary: dict[str, Any]
+    run: RunDirectory
+
+
+class SimulatedClock:
+    """The journal's time base: the engine's simulated time, and the wall time it stands for."""
+
+    def __init__(self) -> None:
+        self.engine: ReplayEngine | None = None
+        self.began_wall_ns = time.time_ns()
+
+    def now(self) -> int:
+        """Simulated ns since the run began."""
+        return 0 if self.engine is None else self.engine.now_ns
+
+    def wall(self) -> int:
+        """Unix ns of that moment: simulated time counted from when the run really began."""
+        return self.began_wall_ns + self.now()
+
+
+def replay(workload: Workload, options: ReplayOptions) -> Replayed:
+    """Replay a workload, keep the record and take it into the database.
+
+    Ctrl-C ends the run at the next pass, with everything recorded. Raises what the engine, the journal and the store
+    raise; what was recorded before stays readable.
+    """
+    estimator, setting, step_time = options.estimator(), options.setting(), options.step_time_model()
+    limits = effective(options.knobs, setting)
+    program = version("glassgate")
+    run = RunDirectory.create(
+        options.base,
+        engine="replay",
+        version=program,
+        model=options.model,
+        knobs=options.knobs.as_dict(),
+        context={"workload": workload.name, "role": options.role, "step_time": step_time.name},
+    )
+    narrate = narration().print
+    narrate(f"run {run.path.name}: {workload.name}, role {options.role}, steps as on {step_time.name}")
+    if options.device_tokens is not None:
+        narrate(f"largest prompt that can be served: {largest_prompt(limits, options.device_tokens):,} tokens")
+    clock = SimulatedClock()
+    with _ended(run) as end, workload:
+        journal = JournalWriter(
+            run.journal, run_id=run.info.run_id, on_full="raise", stall="wait", clock=clock.now, wall_clock=clock.wall
+        )
+        with journal:
+            engine = clock.engine = ReplayEngine(
+                workload,
+                knobs=options.knobs,
+                step_time=step_time,
+                recorder=Recorder(journal, estimator),
+                setting=setting,
+                device_tokens=options.device_tokens,
+                host_tokens=options.host_tokens,
+                role=options.role,
+                write_policy=options.write_policy,
+                new_token_ratio=options.new_token_ratio,
+                estimator=estimator,
+                run=run.info.run_id,
+                version=program,
+                model=options.model or "",
+                context="" if estimator is None else json.dumps(estimator.context.as_run()),
+            )
+            summary = _serve(engine, run, options)
+        end("interrupted" if summary["interrupted"] else "finished")
+    return Replayed(summary, run)
+
+
+def _serve(engine: ReplayEngine, run: RunDirectory, options: ReplayOptions) -> dict[str, Any]:
+    """Run the engine to its end, with the database following and the progress told; the summary."""
+    database = options.database or run.path / DATABASE
+    began = time.perf_counter()
+    collecting = 0.0
+    with (
+        Collector(run, database) as collector,
+        ReplayProgress() as told,
+        _stopped_by_ctrl_c(engine) as stopped,
+    ):
+        collected = began
+
+        def progress(standing: Standing) -> None:
+            nonlocal collected, collecting
+            told.show(standing)
+            now = time.perf_counter()
+            if now - collected >= COLLECT_EVERY_S:
+                collector.poll()
+                collected = time.perf_counter()
+                collecting += collected - now
+
+        try:
+            summary = engine.run(progress)
+        finally:
+            # Also after a failure: what was recorded before it is in the journal and belongs in the database.
+            now = time.perf_counter()
+            collector.poll()
+            collecting += time.perf_counter() - now
+    wall = time.perf_counter() - began
+    return {
+        "run": run.path.name,
+        **summary.as_dict(),
+        "wall_seconds": round(wall, 6),
+        "collect_seconds": round(collecting, 6),
+        "requests_per_second": round(summary.requests / wall, 1),
+        "interrupted": bool(stopped),
+        "database": str(database),
+        "journal": str(run.journal),
+    }
+
+
+@contextmanager
+def _ended(run: RunDirectory) -> Iterator[Callable[[str], None]]:
+    """Mark the run's end in good order, with the reason given, or with the failure's name."""
+    reason = "failed"
+
+    def end(why: str) -> None:
+        nonlocal reason
+        reason = why
+
+    try:
+        yield end
+    finally:
+        run.end(reason)
+
+
+@contextmanager
+def _stopped_by_ctrl_c(engine: ReplayEngine) -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM end the run at the next pass boundary; a second one ends it at once."""
+    seen: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield seen
+        return
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+        engine.stop()
+
+    held = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield seen
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler)
