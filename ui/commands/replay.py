@@ -92,6 +92,7 @@ REPLAY_KNOBS = {"page_size": 64}
 @click.pass_context
 def replay(
     ctx: click.Context,
+    /,
     *,
     trace: str | None,
     sessions: int,
