@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from controller.decision import PassResult, decision_tuple
 from controller.gates import LADDER, NOT_EVALUATED, PASS, REFUSE
 from controller.lanes import LaneRoom
+from controller.limits import never_from
 from controller.plan import Plan
 from controller.vocabulary import Gate, HostHit, Outcome, Reason
 
@@ -52,7 +53,7 @@ class AdmissionPass:
 
     __slots__ = (
         "batch", "cached_sum", "chunk_room", "chunk_spent", "chunk_unfinished", "continuing", "decisions", "estimate",
-        "estimator", "extend_sum", "input_spent", "lanes", "limits", "members", "pool", "quota", "room", "slots",
+        "estimator", "extend_sum", "input_spent", "lanes", "limits", "members", "never", "quota", "room", "slots",
         "slots_taken",
     )  # fmt: skip
 
@@ -60,7 +61,7 @@ class AdmissionPass:
         self.limits = limits
         self.estimator = estimator
         self.estimate: Any = estimator.empty if estimator is not None else None
-        self.pool = capacity.pool_tokens
+        self.never = never_from(capacity.pool_tokens, limits.page, len(capacity.lanes))
         self.quota = capacity.free_tokens + capacity.evictable_tokens  # what a load may use
         # What an admission may use. The reserve may end in a fraction: rounded down it changes no comparison of a
         # demand with the room; a continuing chunk, which fills the room, goes by the rounded-up one.

@@ -195,7 +195,7 @@ def decide(data: Mapping[str, Any]) -> dict[str, Any]:
         **_answer(case, result),
         "estimate": None if estimator is None else _estimate(estimator, result.estimate),
         "effective": [msgspec.to_builtins(knob) for knob in explain(knobs, setting)],
-        "largest_prompt_tokens": largest_prompt(limits, capacity.pool_tokens),
+        "largest_prompt_tokens": largest_prompt(limits, capacity.pool_tokens, lanes=len(capacity.lanes)),
     }
 
 

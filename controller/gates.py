@@ -61,18 +61,15 @@ def kv_capacity(batch: AdmissionPass, plan: Plan) -> Check:
     """Remaining prompt + clipped output + one page a lane stay strictly below the room left [SG].
 
     Room is free + evictable - reserved - promised, without the candidate's own device hit. What would not fit the
-    empty pool is refused for good.
+    empty pool, or its empty lanes, is refused for good.
     """
     need = plan.remaining + plan.output + batch.limits.overhead
     room = batch.room - plan.unlocked
-    if need + plan.device_hit >= batch.pool:
-        return REFUSE, need + plan.device_hit, batch.pool, Reason.CAN_NEVER
-    lanes = batch.lanes
-    if lanes is not None and (short := lanes.never_fits(plan)):
-        return REFUSE, *short, Reason.CAN_NEVER
+    if need + plan.device_hit >= batch.never:
+        return REFUSE, need + plan.device_hit, batch.never, Reason.CAN_NEVER
     if need >= room:
         return REFUSE, need, room, Reason.POOL
-    if lanes is not None and (short := lanes.short_of(plan)):
+    if batch.lanes is not None and (short := batch.lanes.short_of(plan)):
         return REFUSE, *short, Reason.LANE
     return PASS, need, room, Reason.POOL
 

@@ -23,12 +23,11 @@ def spread(first_lane: int, pages: int, lanes: int) -> list[int]:
 class LaneRoom:
     """Pages left in each lane during one pass."""
 
-    __slots__ = ("count", "page", "pool", "room")
+    __slots__ = ("count", "page", "room")
 
     def __init__(self, capacity: Capacity, page: int) -> None:
         self.count = len(capacity.lanes)
         self.page = page
-        self.pool = capacity.pool_tokens // page // self.count
         reserved = math.ceil(capacity.reserved_tokens / (page * self.count))
         self.room = [lane.free_pages + lane.evictable_pages - reserved for lane in capacity.lanes]
 
@@ -37,12 +36,6 @@ class LaneRoom:
         return (
             first_lane if first_lane is not None else max(range(self.count), key=lambda lane: (self.room[lane], -lane))
         )
-
-    def never_fits(self, plan: Plan) -> tuple[int, int] | None:
-        """(pages needed, pages of an empty lane) when the whole request is too much for an empty lane, else None."""
-        pages = -(-(plan.done + plan.device_hit + plan.remaining + plan.output) // self.page)
-        need = -(-pages // self.count) + 1
-        return (need, self.pool) if need >= self.pool else None
 
     def short_of(self, plan: Plan) -> tuple[int, int] | None:
         """(pages needed, pages left) in the first lane that cannot take its share of the candidate, else None.

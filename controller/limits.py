@@ -220,9 +220,23 @@ def _threshold(knobs: Knobs) -> _Found:
     return value, AS_SET, ""
 
 
-def largest_prompt(limits: Limits, pool_tokens: int, output_tokens: int = 1) -> int:
+def never_from(pool_tokens: int, page: int, lanes: int = 0) -> int:
+    """The sum of prompt, clipped output and overhead, in tokens, that an empty pool no longer takes.
+
+    With owner lanes each one must have its share of the request's pages and one page to spare.
+    """
+    if not lanes:
+        return pool_tokens
+    return max(0, min(pool_tokens, (pool_tokens // page // lanes - 1) * lanes * page + 1))
+
+
+def largest_prompt(limits: Limits, pool_tokens: int, output_tokens: int = 1, lanes: int | None = None) -> int:
     """Tokens of the longest prompt the empty pool can serve when it generates `output_tokens`.
 
-    One less than what `kv_capacity` would refuse as `can_never`; 0 when nothing fits.
+    One less than what `kv_capacity` would refuse as `can_never`; 0 when nothing fits. `lanes` are the owner lanes, 0
+    for a pool without; left out, they are what the overhead was worked out for.
     """
-    return max(0, pool_tokens - limits.overhead - output_tokens - 1)
+    if lanes is None:
+        counted = limits.overhead // limits.page
+        lanes = counted if counted > 1 else 0
+    return max(0, never_from(pool_tokens, limits.page, lanes) - limits.overhead - output_tokens - 1)

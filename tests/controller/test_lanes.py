@@ -130,6 +130,23 @@ def test_what_an_empty_lane_could_never_take_is_refused(decided):
         capacity={"pool_tokens": 21 * 64, "lanes": lanes(10, 10)},
     )
     assert answer.told == {"a": ("refuse", "kv_capacity", "can_never"), "b": ("admit", None, None)}
+    assert answer.of("a")["observed"] == 18 * 64 + 2 * 64
+    assert answer.of("a")["unit"] == "tokens"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+@pytest.mark.parametrize("pool_pages", [40, 101])
+def test_the_largest_prompt_shown_is_the_largest_that_enters_empty_lanes(decided, count, pool_pages):
+    """The largest prompt shown enters empty lanes with one output token, and one token more never can."""
+    empty = {"pool_tokens": pool_pages * 64, "lanes": lanes(*[pool_pages // count] * count)}
+    case = {"context_parallel": True, "knobs": PAGED, "capacity": empty}
+    largest = decided(**case).data["largest_prompt_tokens"]
+    outcomes = [
+        decided([{"prompt_tokens": largest + more, "output_tokens": 1, "first_lane": 0}], **case).told["a"][0]
+        for more in (0, 1)
+    ]
+    assert outcomes[0] in ("admit", "admit_chunk")
+    assert outcomes[1] == "refuse"
 
 
 def test_a_full_lane_is_no_reason_to_refuse_for_good(decided):
