@@ -25,14 +25,12 @@ def print_summary(summary: dict[str, Any]) -> None:
         ],
     )
     out.print()
-    rows = [
-        (gate, reason, count) for gate, reasons in summary["closed_by"].items() for reason, count in reasons.items()
-    ]
-    closed = sum(row[2] for row in rows)
-    rows = [(*row, f"{row[2] / summary['passes']:.1%}") for row in sorted(rows, key=lambda row: -row[2])]
-    rest = summary["passes"] - closed
+    stops = [(gate, reason, count) for gate, found in summary["closed_by"].items() for reason, count in found.items()]
+    stops.sort(key=lambda stop: -stop[2])
+    rest = summary["passes"] - sum(count for _, _, count in stops)
     if rest:
-        rows.append(("nothing", "the queue was empty", rest, f"{rest / summary['passes']:.1%}"))
+        stops.append(("nothing", "the whole queue was looked at", rest))
+    rows = [(*stop, f"{stop[2] / summary['passes']:.1%}") for stop in stops]
     print_table(("closed by", "reason", "passes", "share"), rows, title="What stopped the batches")
     out.print()
     names = ("p50", "p90", "p95", "p99", "max")
