@@ -104,6 +104,8 @@ def _guard(connection: sqlite3.Connection, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE_BYTES)
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
+    # Their first use declares these functions, which the authorizer would take for a change of the schema.
+    connection.execute("SELECT 1 FROM json_each('[]'), json_tree('[]'), pragma_table_info('runs')").fetchall()
     connection.set_authorizer(_allow)
 
 

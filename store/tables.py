@@ -126,7 +126,7 @@ INDEXES: Final = (
     # why: a request by its id, or by the beginning of one
     "CREATE INDEX requests_id ON requests (id)",
     # why: the pass that began at or before a moment; slowest-waits: the passes of a wait
-    "CREATE INDEX passes_start ON passes (run, start_ns, closed_gate, closed_reason)",
+    "CREATE INDEX passes_start ON passes (run, start_ns)",
     # stops
     "CREATE INDEX passes_closed ON passes (run, closed_gate, closed_reason)",
     # estimate-vs-smoke
