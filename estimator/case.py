@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from estimator.allocation import allocation_plan, play
 from estimator.buffers import BUFFERS, PARTS
 from estimator.context import RunContext
 from estimator.errors import InputError
@@ -87,7 +88,7 @@ def answer(case: Case) -> dict[str, Any]:
     estimate = case.estimate()
     sizes, score = estimate.sizes, estimate.score
     static = static_memory(case.geometry, case.context)
-    allocator = estimate.allocator
+    allocator = play(allocation_plan(estimate))
     return {
         "name": case.name,
         "model": case.geometry.name,

@@ -1,4 +1,4 @@
-"""An estimate explained: every buffer, every phase, the peak, and what the caching allocator makes of it."""
+"""An estimate explained: every buffer, every phase, and the peak."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,6 @@ from fractions import Fraction
 from estimator.buffers import BUFFERS, PARTS
 from estimator.context import RunContext
 from estimator.geometry import Geometry
-from estimator.rounding import Reading, read_phases
 from estimator.scores import ScoreShape
 from estimator.sizes import Measured, Request, Sizes, check_requests, measure
 from estimator.timeline import Window, live_buffers, windows_of
@@ -63,13 +62,6 @@ class Estimate:
             groups[BUFFERS[name].part] += size
         groups["margin"] = self.peak_bytes - self.requested
         return tuple(groups.values())
-
-    @property
-    def allocator(self) -> Reading:
-        """What torch.cuda would report for these buffers in a fresh caching allocator; see `rounding`."""
-        return read_phases(
-            [[self.buffers[name] for name in names if self.buffers.get(name)] for names in self.live.values()]
-        )
 
 
 def with_factor(requested: int, factor: Fraction) -> int:

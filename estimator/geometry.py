@@ -91,6 +91,10 @@ class Geometry:
     def __post_init__(self) -> None:
         """Raise InputError for a dimension that cannot be one."""
         needed = {"hidden_size", "intermediate_size", "heads", "vocab_size", "layers", "context_len", "index_topk_freq"}
+        if self.kv_lora_rank:
+            needed |= {"qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}
+        else:
+            needed |= {"kv_heads", "head_dim", "v_head_dim"}
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name == "name":
@@ -155,9 +159,9 @@ class Geometry:
         }
         if not (mla or sparse):
             heads, hidden = config["num_attention_heads"], config["hidden_size"]
-            if "head_dim" not in values and isinstance(heads, int) and heads > 0:
+            if "head_dim" not in values and isinstance(heads, int) and isinstance(hidden, int) and heads > 0:
                 values["head_dim"] = hidden // heads
-            values.setdefault("v_head_dim", values["head_dim"])
+            values.setdefault("v_head_dim", values.get("head_dim", 0))
         return cls(name=name, **values)
 
     @classmethod

@@ -1,12 +1,14 @@
-"""What PyTorch's CUDA caching allocator makes of a list of requests.
+"""What PyTorch's CUDA caching allocator makes of allocations: a separate step after the estimate.
 
-The rules are those of `c10/cuda/CUDACachingAllocator.cpp`: a request is rounded up to 512 B; up to 1 MiB it comes
-from a 2 MiB segment, up to 10 MiB from a 20 MiB segment, above that from a segment of its own, rounded up to 2 MiB.
-The figures are those of `torch.cuda.memory_stats`: requested, allocated (here `rounded`) and reserved.
+The rules are those of `c10/cuda/CUDACachingAllocator.cpp` with its default settings. A request is rounded up to 512
+B. Up to 1 MiB it is served from 2 MiB segments, below 10 MiB from 20 MiB segments, from there on from a segment of
+its own, rounded up to 2 MiB. Free blocks are kept by stream and by small or large, the smallest that fits is taken,
+and neighbours that are free join. The figures are those of `torch.cuda.memory_stats`: requested, allocated (here
+`rounded`), reserved.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 BLOCK = 512
 SMALL = 1 << 20
@@ -25,7 +27,7 @@ def ceil_div(value: int, by: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Peaks of one fresh allocator, in bytes: as asked for, in 512 B blocks, and taken from the device."""
+    """Peaks of one allocator, in bytes: as asked for, in its own blocks, and taken from the device."""
 
     requested: int
     rounded: int
@@ -34,7 +36,7 @@ class Reading:
 
 def round_block(size: int) -> int:
     """Return the bytes of the block that serves a request of `size` bytes."""
-    return max(BLOCK, -(-size // BLOCK) * BLOCK)
+    return max(BLOCK, ceil_div(size, BLOCK) * BLOCK)
 
 
 def segment_size(size: int) -> int:
@@ -44,48 +46,84 @@ def segment_size(size: int) -> int:
         return SMALL_SEGMENT
     if block < MIDDLE:
         return LARGE_SEGMENT
-    return -(-block // SEGMENT_ALIGN) * SEGMENT_ALIGN
+    return ceil_div(block, SEGMENT_ALIGN) * SEGMENT_ALIGN
 
 
-def read_fresh(sizes: Iterable[int]) -> Reading:
-    """Return the reading of a fresh allocator after these requests, all alive at once, in this order.
+@dataclass(slots=True)
+class _Block:
+    size: int
+    asked: int = 0  # 0 while free
 
-    A request takes the smallest free block that fits, as the allocator does, before a segment is taken from the device.
-    """
-    requested = rounded = reserved = 0
-    free: dict[bool, list[int]] = {True: [], False: []}
-    for size in sizes:
-        if size <= 0:
-            continue
-        block = round_block(size)
-        small = block <= SMALL
-        pool = free[small]
-        fits = [held for held in pool if held >= block]
-        if fits:
-            held = min(fits)
-            pool.remove(held)
-        else:
-            held = segment_size(size)
-            reserved += held
-        rest = held - block
+
+@dataclass(slots=True)
+class _Segment:
+    stream: str
+    small: bool
+    blocks: list[_Block]
+
+
+@dataclass(slots=True)
+class CachingAllocator:
+    """A fresh caching allocator that only counts. Sizes in bytes."""
+
+    requested: int = 0
+    rounded: int = 0
+    reserved: int = 0
+    peak: Reading = field(default_factory=lambda: Reading(0, 0, 0))
+    _segments: list[_Segment] = field(default_factory=list)
+    _held: dict[str, tuple[_Segment, _Block]] = field(default_factory=dict)
+
+    def allocate(self, name: str, size: int, stream: str = "compute") -> None:
+        """Allocate `size` bytes under a name not in use, on one stream."""
+        wanted = round_block(size)
+        small = wanted <= SMALL
+        best: tuple[_Segment, int] | None = None
+        for segment in self._segments:
+            if segment.small is not small or segment.stream != stream:
+                continue
+            for index, block in enumerate(segment.blocks):
+                fits = not block.asked and block.size >= wanted
+                if fits and (best is None or block.size < best[0].blocks[best[1]].size):
+                    best = segment, index
+        if best is None:
+            fresh = _Segment(stream, small, [_Block(segment_size(size))])
+            self._segments.append(fresh)
+            self.reserved += fresh.blocks[0].size
+            best = fresh, 0
+        segment, index = best
+        block = segment.blocks[index]
+        rest = block.size - wanted
         if rest >= BLOCK if small else rest > LARGE_REMAINDER:
-            pool.append(rest)
-            rounded += block
-        else:
-            rounded += held
-        requested += size
-    return Reading(requested, rounded, reserved)
+            block.size = wanted
+            segment.blocks.insert(index + 1, _Block(rest))
+        block.asked = max(1, size)
+        self._held[name] = segment, block
+        self.requested += size
+        self.rounded += block.size
+        self.peak = Reading(
+            max(self.peak.requested, self.requested),
+            max(self.peak.rounded, self.rounded),
+            max(self.peak.reserved, self.reserved),
+        )
+
+    def release(self, name: str, size: int) -> None:
+        """Free what was allocated under a name with that size; it joins free neighbours."""
+        segment, block = self._held.pop(name)
+        self.requested -= size
+        self.rounded -= block.size
+        block.asked = 0
+        blocks = segment.blocks
+        index = next(position for position, each in enumerate(blocks) if each is block)
+        if index + 1 < len(blocks) and not blocks[index + 1].asked:
+            block.size += blocks.pop(index + 1).size
+        if index and not blocks[index - 1].asked:
+            blocks[index - 1].size += blocks.pop(index).size
 
 
-def read_phases(phases: Sequence[Sequence[int]]) -> Reading:
-    """Return the largest reading of any phase, each taken alone in a fresh allocator.
-
-    Blocks that one phase leaves behind serve the next where they fit, so `reserved` is a floor for a process whose
-    phases do not fit each other's blocks; that fragmentation is what the safety factor is for.
-    """
-    readings = [read_fresh(sizes) for sizes in phases]
-    return Reading(
-        max((reading.requested for reading in readings), default=0),
-        max((reading.rounded for reading in readings), default=0),
-        max((reading.reserved for reading in readings), default=0),
-    )
+def read_fresh(sizes: Sequence[int]) -> Reading:
+    """Return the reading of a fresh allocator after these requests in this order, all alive at once."""
+    allocator = CachingAllocator()
+    for index, size in enumerate(sizes):
+        if size > 0:
+            allocator.allocate(str(index), size)
+    return allocator.peak
