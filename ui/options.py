@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -11,6 +12,16 @@ from controller.knobs import KNOB_SPECS, KnobSpec
 _METAVARS: Final = {"bytes": "SIZE|off", "limit": "N|off", "switch": "on|off", "int": "N"}
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+
+
+def record_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Which record a command reads."""
+    run = click.option("--run", help="The run, by id or the beginning of one [default: the newest].")
+    database = click.option(
+        "--database", type=click.Path(path_type=Path), help="Read this database instead of a run's."
+    )
+    decorated: Callable[..., Any] = database(run(function))
+    return decorated
 
 
 def knob_option(spec: KnobSpec) -> Callable[[Any], Any]:

@@ -34,9 +34,8 @@ from estimator.presets import model as geometry_of
 from store.collect import Collector
 from ui.output import narration
 from ui.progress import ReplayProgress
+from ui.record import database_of
 
-DATABASE: Final = "glassgate.db"
-"""The database of a run, in the run's folder unless another is named."""
 COLLECT_EVERY_S: Final = 1.0
 DEFAULT_MODEL: Final = "deepseek-v3.2"
 
@@ -127,7 +126,12 @@ def replay(workload: Workload, options: ReplayOptions) -> Replayed:
         version=program,
         model=options.model,
         knobs=options.knobs.as_dict(),
-        context={"workload": workload.name, "role": options.role, "step_time": step_time.name},
+        context={
+            "workload": workload.name,
+            "role": options.role,
+            "step_time": step_time.name,
+            **({} if options.database is None else {"database": str(options.database.absolute())}),
+        },
     )
     narrate = narration().print
     narrate(f"run {run.path.name}: {workload.name}, role {options.role}, steps as on {step_time.name}")
@@ -156,14 +160,14 @@ def replay(workload: Workload, options: ReplayOptions) -> Replayed:
                 model=options.model or "",
                 context="" if estimator is None else json.dumps(estimator.context.as_run()),
             )
-            summary = _serve(engine, run, options)
+            summary = _serve(engine, run)
         end("interrupted" if summary["interrupted"] else "finished")
     return Replayed(summary, run)
 
 
-def _serve(engine: ReplayEngine, run: RunDirectory, options: ReplayOptions) -> dict[str, Any]:
+def _serve(engine: ReplayEngine, run: RunDirectory) -> dict[str, Any]:
     """Run the engine to its end, with the database following and the progress told; the summary."""
-    database = options.database or run.path / DATABASE
+    database = database_of(run)
     began = time.perf_counter()
     collecting = 0.0
     with (
