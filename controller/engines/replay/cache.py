@@ -244,37 +244,41 @@ class PrefixCache:
         if whole <= done:
             return
         tree, pool, keys, base = self._tree, self.pool, hold.keys, hold.base or 0
-        per = tree.node_pages
-        node = hold.node
-        if not done and (chain := tree.root.children.get(keys[0])) is not None and chain.base != base:
+        per, root = tree.node_pages, tree.root
+        node, inside = hold.node, hold.inside
+        if not done and (chain := root.children.get(keys[0])) is not None and chain.base != base:
             return
         fresh: list[Node] = []
         depth, offset = divmod(done, per)
         while done < whole:
             first = depth * per
-            if not offset:
-                node = tree.child(node, keys[depth], first, base)
-            want = per if whole - first > per else whole - first
-            have = node.device
-            if have < want:
-                if not have:
-                    node.parent.device_children += 1  # type: ignore[union-attr]  # the root takes no pages
-                node.device = want
-                pool.loosen(base, first + have, want - have)
-                fresh.append(node)
-                if offset < have:
-                    pool.give(base, done, have - offset)
+            want = min(per, whole - first)
+            child = node if offset else node.children.get(keys[depth])
+            if child is None and want == per:
+                child = tree.grow(node, keys[depth], base)
+                fresh.append(child)
             else:
-                pool.give(base, done, want - offset)
+                if child is None:
+                    child = tree.child(node, keys[depth], base)
+                have = child.device
+                if have < want:
+                    if not have:
+                        node.device_children += 1
+                    child.device = want
+                    pool.loosen(base, first + have, want - have)
+                    fresh.append(child)
+                if offset < have:
+                    pool.give(base, done, min(have, want) - offset)
+                tree.lock(child, want)
+                tree.unlock(node, inside)
+                offset = 0
+            node, inside = child, want
             done = first + want
             depth += 1
-            offset = 0
         if fresh and self._through and self._host.on:
             self._host.copy(fresh, behind_gaps=False)
         tree.touch(node)
-        tree.lock(node, want)
-        tree.unlock(hold.node, hold.inside)
-        hold.node, hold.inside, hold.pages = node, want, whole
+        hold.node, hold.inside, hold.pages = node, inside, whole
 
     def release(self, hold: Hold, tokens: int) -> None:
         """Let go of all a request holds, `tokens` tokens of it computed; what has ids stays as a prefix."""
@@ -314,7 +318,7 @@ class PrefixCache:
                         del parent.children[node.key]
                 elif not node.host_children:
                     host.offer(node)
-                if not missing or parent.stamp > limit or not parent.is_device_leaf():
+                if not missing or parent.stamp > limit or parent.ref or parent.device_children or parent.pins:
                     leaves.offer(parent)
                     break
                 node = parent  # the chain's next leaf is the least recent of all: no need to queue it

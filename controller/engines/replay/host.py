@@ -41,8 +41,7 @@ class HostTier:
             if want > 0 and parent is not None and (behind_gaps or parent.host == per or parent is root):
                 if want > self.free:
                     self._evict(left - self.free)
-                    if want > self.free:
-                        want = self.free
+                    want = min(want, self.free)
                 if want:
                     if not node.host:
                         parent.host_children += 1
@@ -60,7 +59,7 @@ class HostTier:
         while pages and (leaf := leaves.pop()) is not None:
             node, limit = leaf, leaves.next_stamp()
             while True:
-                take = node.host if node.host < pages else pages
+                take = min(node.host, pages)
                 node.host -= take
                 pages -= take
                 self.free += take
@@ -73,7 +72,7 @@ class HostTier:
                     del parent.children[node.key]
                     if not parent.host:
                         tree.drop(parent)
-                if not pages or parent.stamp > limit or not parent.is_host_leaf():
+                if not pages or parent.stamp > limit or parent.device or parent.host_children or not parent.host:
                     leaves.offer(parent)
                     break
                 node = parent  # the chain's next leaf is the least recent of all: no need to queue it

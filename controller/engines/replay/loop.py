@@ -148,7 +148,7 @@ class ReplayEngine:
         self._members: list[InFlight] = []
         self._held: deque[tuple[int, InFlight]] = deque()  # (when it is handed over, request), earliest first
         self._due = True  # something has changed since the last pass that admitted nothing
-        self._refused: Decision | None = None
+        self._refused: tuple[int, ...] = ()  # the last decision of the last pass that admitted nothing
         self._stop = False
 
     # What others ask of the engine
@@ -157,8 +157,8 @@ class ReplayEngine:
         """Serve the workload to its end, or until `stop`. What was recorded stays readable whatever ends the run.
 
         `progress` is called between passes, about every PROGRESS_NS of wall time. Raises ReplayStuck where no event can
-        ever admit the head of the queue, InputError for a bad line in the workload, StorageError when the journal cannot
-        be written.
+        ever admit the head of the queue, InputError for a bad line in the workload, StorageError when the journal
+        cannot be written.
         """
         begun_ns = time.perf_counter_ns()
         summary, record = self.summary, self._record
@@ -178,6 +178,11 @@ class ReplayEngine:
         summary.wall_ns = time.perf_counter_ns() - begun_ns
         return summary
 
+    @property
+    def now_ns(self) -> int:
+        """Simulated ns since the run began."""
+        return self._now
+
     def stop(self) -> None:
         """End the run at the next pass boundary. Any thread or signal handler may call it."""
         self._stop = True
@@ -190,12 +195,15 @@ class ReplayEngine:
         old, note = self.knobs, self._record.note
         before, after = old.as_dict(), knobs.as_dict()
         changes = tuple((name, before[name], after[name]) for name in before if before[name] != after[name])
+        why = ""
         try:
-            if knobs.page_size != old.page_size:
-                raise KnobError(f"page_size is fixed at {old.page_size} for a run; {knobs.page_size} needs another run")
             limits = effective(knobs, self._setting)
         except KnobError as error:
-            note(KnobChange(self._now, who, old.revision, changes, accepted=False, why=str(error)))
+            why = str(error)
+        if knobs.page_size != old.page_size:
+            why = f"page_size is fixed at {old.page_size} for a run; {knobs.page_size} needs another run"
+        if why:
+            note(KnobChange(self._now, who, old.revision, changes, accepted=False, why=why))
             return False
         self._record.recorder.end_repeats()
         self._limits = limits
@@ -303,7 +311,7 @@ class ReplayEngine:
         return True
 
     def _why_stuck(self) -> str:
-        refused = self._refused
+        refused = Decision.read(self._refused) if self._refused else None
         if refused is None or refused.gate is None:
             return f"{len(self._queue)} requests wait with nothing running, and no pass refused any; report this"
         return (
@@ -328,7 +336,7 @@ class ReplayEngine:
         if chunk is not None:
             left = 1 if self._hands_over else chunk.output - chunk.generated
             active = ActiveChunk(chunk.number, chunk.prompt, chunk.done, left, chunk.base, chunk)
-        self._members = members = []
+        self._members = members = list[InFlight]()
         waiting, tokens = len(queue), queue.tokens
         begun_ns = time.perf_counter_ns()
         result = admission.run(self._candidates(admission), self, active)
@@ -341,7 +349,7 @@ class ReplayEngine:
         self._leave_queue(result)
         if not batch:
             self._due = False
-            self._refused = Decision.read(result.decisions[-1]) if result.decisions else None
+            self._refused = result.decisions[-1] if result.decisions else ()
             return False
         self._prefill(number, batch)
         return True

@@ -62,7 +62,7 @@ class Pool:
         """Free a leaf's last pages while pages are missing: the pages freed, and those still missing then."""
         loose = node.device - max(node.pins) if node.pins else node.device
         if self.lanes == 1:
-            taken = loose if loose < missing else missing
+            taken = min(loose, missing)
             node.device -= taken
             self.free += taken
             self.evictable -= taken

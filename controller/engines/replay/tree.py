@@ -80,6 +80,7 @@ class Tree:
         if node.parent is None:
             return
         pool = self.pool
+        one_lane = pool.lanes == 1  # spares a call for every node
         if inside < self.node_pages:
             pins = node.pins
             node.pins = (*pins, inside)
@@ -95,10 +96,14 @@ class Tree:
             node.ref += 1
             if node.ref > 1:
                 return
-            locked = max(node.pins) if node.pins else 0
-            pool.tighten(node.base, node.first + locked, node.device - locked)
             if node.pins:
+                locked = max(node.pins)
+                pool.tighten(node.base, node.first + locked, node.device - locked)
                 return
+            if one_lane:
+                pool.evictable -= node.device
+            else:
+                pool.tighten(node.base, node.first, node.device)
             node = node.parent  # type: ignore[assignment]  # the root is held for good, so the walk ends there
 
     def unlock(self, node: Node, inside: int) -> None:
@@ -106,6 +111,7 @@ class Tree:
         if node.parent is None:
             return
         pool, end = self.pool, node
+        one_lane = pool.lanes == 1  # spares a call for every node
         held = True
         if inside < self.node_pages:
             pins = list(node.pins)
@@ -123,9 +129,13 @@ class Tree:
             node.ref -= 1
             if node.ref:
                 break
-            locked = max(node.pins) if node.pins else 0
-            pool.loosen(node.base, node.first + locked, node.device - locked)
-            held = bool(node.pins)
+            if node.pins:
+                locked, held = max(node.pins), True
+                pool.loosen(node.base, node.first + locked, node.device - locked)
+            elif one_lane:
+                pool.evictable += node.device
+            else:
+                pool.loosen(node.base, node.first, node.device)
             node = node.parent  # type: ignore[assignment]  # as above
         self.leaves.offer(end)
 
@@ -134,13 +144,25 @@ class Tree:
         self.clock += 1
         node.stamp = self.clock
 
-    def child(self, node: Node, key: Key, first: int, base: int) -> Node:
-        """The child under a key, made if there is none."""
-        found = node.children.get(key)
-        if found is None:
-            self.clock += 1
-            found = node.children[key] = Node(node, key, first, base, self.clock)
-        return found
+    def child(self, node: Node, key: Key, base: int) -> Node:
+        """Make a child with nothing in it."""
+        self.clock += 1
+        child = node.children[key] = Node(node, key, node.first + self.node_pages, base, self.clock)
+        return child
+
+    def grow(self, node: Node, key: Key, base: int) -> Node:
+        """Make a child that is whole on the device, and move down to it the caller's lock of the whole node.
+
+        The node is held by its child from then on, so nothing else changes. The root, which nobody locks, counts one
+        more held child.
+        """
+        per = self.node_pages
+        self.clock += 1
+        child = node.children[key] = Node(node, key, node.first + per, base, self.clock, per, 0, 1)
+        node.device_children += 1
+        if node.parent is None:
+            node.ref += 1
+        return child
 
     def drop(self, node: Node) -> None:
         """Forget a node that holds nothing and leads nowhere, and such ancestors with it."""
