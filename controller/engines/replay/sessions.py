@@ -50,7 +50,7 @@ def agent_sessions(
     mean_turns: float = 12.0,
     think_seconds: float = 20.0,
     max_context_tokens: int = 120_000,
-    block_tokens: int = 64,
+    block_tokens: int = 512,
 ) -> Workload:
     """Return a workload of `sessions` agent sessions; equal arguments give equal requests on every machine.
 
