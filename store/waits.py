@@ -61,7 +61,7 @@ def attribute(start_ns: int, end_ns: int, passes: Iterable[PassedBy], verdicts: 
     spending = _Spending(start_ns, end_ns)
     before: PassedBy | None = None
     for each in passes:
-        whole = before is None or each.number <= before.last_pass + 1
+        whole = each.number <= (before.last_pass if before is not None else 0) + 1
         if before is not None and _met_at(before, start_ns) is not None:
             _spend_pass(before, verdicts, spending, each.start_ns, whole=whole)
         else:

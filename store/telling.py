@@ -1,0 +1,194 @@
+"""A request's life in plain words with numbers, one fact a line."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from controller.vocabulary import GATE_REASONS
+from store.waits import BEHIND, BETWEEN, HELD
+from store.words import amount, count, counted, duration, times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store.life import Entry, Life, Part, Wait
+
+_CHUNKS_NAMED: Final = 4
+_RUNS_NAMED: Final = 5
+
+# What the gates say of a request; {needs} and {left} are its own, {seen} and {limit} what was compared.
+_SAID: Final = {
+    "batch_mode": "one request a batch while shared_kv_batching is off",
+    "request_slots": "all {limit} request slots are taken",
+    "request_count": "the batch has its {limit} requests",
+    "kv_capacity": "needs {needs}; {left} left",
+    "kv_capacity/lane": "needs {needs} pages of one lane; {left} left",
+    "buffer_bytes": "the batch would peak at {seen}; the limit is {limit}",
+    "chunk_tokens/second_chunk": "the batch has a cut prompt already; {left} of {limit} left",
+}
+_NEEDS: Final = "needs {needs}; {left} of {limit} left"
+_SPENT: Final = "{seen} of {limit} spent"
+_USUAL: Final = {gate.word: reasons[0].word for gate, reasons in GATE_REASONS.items()}
+
+
+def tell(life: Life) -> list[str]:
+    """The life as lines; what belongs to the line above is indented by two spaces."""
+    return [*_opening(life), *_stays(life), *_ending(life)]
+
+
+def named(gate: str | None, reason: str | None) -> str:
+    """A gate by its name, with its reason where it is not the gate's usual one."""
+    return f"{gate}" if gate is None or _USUAL.get(gate) == reason else f"{gate}/{reason}"
+
+
+def shortfall(part: Part) -> str:
+    """What a gate saw of the request when it last looked."""
+    if part.observed is None or part.limit is None or part.unit is None:
+        return "the record has no numbers"
+    stop = named(part.gate, part.reason)
+    form = _SAID.get(stop) or _SAID.get(part.gate or "") or (_NEEDS if part.needs is not None else _SPENT)
+    return form.format(
+        needs=count(part.needs or 0),
+        left=count(max(0, part.left or 0)),
+        seen=amount(part.observed, part.unit),
+        limit=amount(part.limit, part.unit),
+    )
+
+
+def part_line(part: Part) -> str:
+    """One part of a wait."""
+    spent, stop = duration(part.ns), named(part.gate, part.reason)
+    if part.kind == HELD:
+        return f"{spent} behind {stop} ({shortfall(part)}), told so {times(part.looks)}"
+    if part.kind == BEHIND:
+        return f"{spent} behind {stop}, not looked at: it closed the passes before this request's turn"
+    if part.kind == BETWEEN:
+        return f"{spent} until the next pass began"
+    return f"{spent} unattributed: the record does not hold what happened"
+
+
+def _opening(life: Life) -> Iterator[str]:
+    yield f"request {life.id} of run {life.run}" + (f", rank {life.rank}" if life.rank else "")
+    if life.other_runs:
+        others, shown = len(life.other_runs), ", ".join(life.other_runs[:_RUNS_NAMED])
+        yield f"the same id is in {counted(others, 'older run')} too ({shown}); name one with --run"
+    if life.arrival_ns is None:
+        yield "its arrival is not in the record"
+    else:
+        at = f" ({life.arrived_at})" if life.arrived_at else ""
+        yield f"arrived {duration(life.arrival_ns - life.run_start_ns)} into the run{at}"
+    if life.prompt_tokens is not None and life.output_tokens is not None:
+        yield f"prompt of {counted(life.prompt_tokens, 'token')}, at most {count(life.output_tokens)} to generate"
+
+
+def _stays(life: Life) -> Iterator[str]:
+    """Each wait, and the admission that ended it."""
+    entries = iter(life.entries)
+    for place, wait in enumerate(life.waits):
+        yield from _wait(life, wait, first=place == 0)
+        if place == 0:
+            yield _attention(life, wait)
+        if wait.ended_by == "admit":
+            yield from _entry(next(entries))
+
+
+def _wait(life: Life, wait: Wait, *, first: bool) -> Iterator[str]:
+    if not first:
+        generated = next((tokens for at_ns, _, tokens in life.retractions if at_ns == wait.start_ns), None)
+        after = f" after {counted(generated, 'token')}" if generated is not None else ""
+        why = "for a request of higher priority" if wait.after == "preempt" else "because the pool ran out"
+        yield f"gave its KV back{after}, {why}"
+    again = "" if first else " again"
+    if wait.ended_by == "still_waiting":
+        yield f"has waited{again} {duration(wait.ns)} by the end of the record, and waits still" + _of_which(wait)
+    elif wait.ns == 0:
+        yield f"did not wait{again}: a pass looked at it at once"
+    else:
+        yield f"waited{again} {duration(wait.ns)}" + _of_which(wait)
+    for part in wait.parts:
+        yield f"  {part_line(part)}"
+
+
+def _of_which(wait: Wait) -> str:
+    return ", of which" if wait.parts else ""
+
+
+def _attention(life: Life, wait: Wait) -> str:
+    looked = f"looked at {times(wait.looks)}" if wait.looks else "never looked at"
+    overtaken = f"overtaken by {count(life.overtaken)}" if life.overtaken else "overtaken by nobody"
+    return f"{looked}; {overtaken}"
+
+
+def _entry(entry: Entry) -> Iterator[str]:
+    loaded = entry.host_loaded_tokens
+    host = f" ({count(loaded)} of them loaded from the host)" if loaded else ""
+    yield (
+        f"entered pass {count(entry.number)} with {count(entry.cached_tokens)} tokens cached{host} "
+        f"and {count(entry.computed_tokens)} computed"
+    )
+    if len(entry.chunks) > 1:
+        yield _chunks(entry)
+    if entry.failed_load_tokens:
+        evicted = f"; {counted(entry.evicted_tokens, 'token')} had been evicted for it" if entry.evicted_tokens else ""
+        yield f"a load of {count(entry.failed_load_tokens)} tokens from the host failed ({entry.host_hit}){evicted}"
+    if entry.recomputed_tokens:
+        again = "1 token was" if entry.recomputed_tokens == 1 else f"{count(entry.recomputed_tokens)} tokens were"
+        yield (
+            f"a host hit of {counted(entry.matched_tokens, 'token')} was not loaded ({entry.host_hit}), "
+            f"so {again} computed again"
+        )
+    if entry.exempt:
+        yield f"above the limit of {', '.join(entry.exempt)}, and let in as the first of its batch"
+    if entry.would_refuse:
+        yield f"{', '.join(entry.would_refuse)} would have told it to wait, but only watched (enforce is off)"
+    if entry.parked_by is not None:
+        part = entry.parked_by
+        yield (
+            f"parked {duration(part.ns)} between chunks by {named(part.gate, part.reason)} ({shortfall(part)}), "
+            f"told so {times(part.looks)}"
+        )
+
+
+def _chunks(entry: Entry) -> str:
+    if len(entry.chunks) > _CHUNKS_NAMED:
+        first, last = entry.chunks[0][0], entry.chunks[-1][0]
+        return f"computed in {len(entry.chunks)} chunks, from pass {count(first)} to pass {count(last)}"
+    each = ", ".join(f"{count(tokens)} in pass {count(number)}" for number, tokens in entry.chunks)
+    return f"computed in {len(entry.chunks)} chunks: {each}"
+
+
+def _ending(life: Life) -> Iterator[str]:
+    since = life.arrival_ns if life.arrival_ns is not None else life.run_start_ns
+    start = "it arrived" if life.arrival_ns is not None else "the run began"
+    return chain(_refusal(life), _first_token(life, since, start), _end(life, since, start))
+
+
+def _refusal(life: Life) -> Iterator[str]:
+    refusal = life.refusal
+    if refusal is None:
+        return
+    yield (
+        f"refused in pass {count(refusal.number)}: it can never fit (needs {count(refusal.observed)} of a pool of "
+        f"{count(refusal.limit)}, {count(refusal.short_by)} too many)"
+    )
+    if refusal.largest_prompt_tokens is not None:
+        yield f"the largest prompt this engine can serve is {counted(refusal.largest_prompt_tokens, 'token')}"
+
+
+def _first_token(life: Life, since: int, start: str) -> Iterator[str]:
+    if life.first_token_ns is not None:
+        entered = [entry.at_ns for entry in life.entries if entry.at_ns <= life.first_token_ns]
+        after = f"{duration(life.first_token_ns - entered[-1])} after it entered, " if entered else ""
+        yield f"first token {after}{duration(life.first_token_ns - since)} after {start}"
+
+
+def _end(life: Life, since: int, start: str) -> Iterator[str]:
+    if life.end_ns is None:
+        if life.waits and life.waits[-1].ended_by == "admit":
+            yield f"still running at the end of the record, {duration(life.record_end_ns - since)} after {start}"
+    elif life.ended == "finish":
+        tokens = f", with {counted(life.generated_tokens, 'token')}" if life.generated_tokens is not None else ""
+        yield f"finished {duration(life.end_ns - since)} after {start}{tokens}"
+    elif life.ended == "abort":
+        yield f"aborted {duration(life.end_ns - since)} after {start}" + (f": {life.why}" if life.why else "")
