@@ -203,7 +203,9 @@ def _estimator(case: Case, model: str, knobs: Knobs, lanes: int) -> BatchEstimat
     geometry = geometry_of(model)
     if case.run is not None:
         return BatchEstimator(geometry, RunContext.from_run(case.run, geometry))
-    return BatchEstimator(geometry, RunContext.default_for(geometry, page_size=knobs.page_size, cp=lanes))
+    return BatchEstimator(
+        geometry, RunContext.default_for(geometry, page_size=knobs.page_size, cp=lanes, shard_size=lanes)
+    )
 
 
 def _estimate(estimator: BatchEstimator, state: BatchState) -> dict[str, Any]:

@@ -10,10 +10,19 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from store.named import Column
+from store.queries import Answer
+from store.words import duration, size
+
 
 def narration() -> Console:
     """The console for progress and remarks."""
     return Console(stderr=True, highlight=False)
+
+
+def narrate(text: str) -> None:
+    """One remark on stderr."""
+    narration().print(text, markup=False, soft_wrap=True)
 
 
 def data() -> Console:
@@ -40,11 +49,30 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: st
     held = [list(row) for row in rows]
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for at, column in enumerate(columns):
-        numeric = any(isinstance(row[at], int | float) for row in held)
+        numeric = any(isinstance(row[at], int | float) or str(row[at])[:1].isdigit() for row in held)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in held:
         table.add_row(*(cell(value) for value in row))
     data().print(table)
+
+
+def print_answer(answer: Answer, title: str | None = None) -> None:
+    """What a query found as a table, times and sizes in the unit that fits."""
+    shown = {"ns": duration, "bytes": size}
+    rows = [
+        [
+            shown[column.unit](value) if column.unit in shown and isinstance(value, int) else value
+            for column, value in zip(answer.columns, row, strict=True)
+        ]
+        for row in answer.rows
+    ]
+    print_table([_header(column) for column in answer.columns], rows, title)
+
+
+def _header(column: Column) -> str:
+    """A column's name, with its unit where neither the name nor the values show it."""
+    name = column.name.removesuffix("_ns").removesuffix("_bytes").replace("_", " ")
+    return f"{name} (%)" if column.unit == "percent" else name
 
 
 def cell(value: Any) -> str:
@@ -56,5 +84,5 @@ def cell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.3f}"
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
     return str(value)

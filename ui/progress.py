@@ -7,7 +7,7 @@ from typing import Final, Self
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from controller.engines.replay.loop import Progress as Standing
-from ui.output import narration
+from ui.output import narrate, narration
 
 
 class ReplayProgress:
@@ -17,7 +17,6 @@ class ReplayProgress:
 
     def __init__(self) -> None:
         console = narration()
-        self._console = console
         self._bar: Progress | None = None
         self._told = time.perf_counter()
         if console.is_terminal:
@@ -41,7 +40,7 @@ class ReplayProgress:
             self._bar.update(self._task, completed=standing.fraction or 0.0, description=words)
         elif time.perf_counter() - self._told >= self.LINE_EVERY_S:
             self._told = time.perf_counter()
-            self._console.print(words)
+            narrate(words)
 
     def __enter__(self) -> Self:
         if self._bar is not None:

@@ -32,7 +32,7 @@ from estimator.batch import BatchEstimator
 from estimator.context import RunContext
 from estimator.presets import model as geometry_of
 from store.collect import Collector
-from ui.output import narration
+from ui.output import narrate
 from ui.progress import ReplayProgress
 from ui.record import database_of
 
@@ -77,8 +77,9 @@ class ReplayOptions:
         if self.model is None:
             return None
         geometry = geometry_of(self.model)
+        ranks = self.context_parallel
         context = RunContext.default_for(
-            geometry, page_size=self.knobs.page_size, kv_dtype=self.kv_dtype, cp=self.context_parallel
+            geometry, page_size=self.knobs.page_size, kv_dtype=self.kv_dtype, cp=ranks, shard_size=ranks
         )
         return BatchEstimator(geometry, context)
 
@@ -133,7 +134,6 @@ def replay(workload: Workload, options: ReplayOptions) -> Replayed:
             **({} if options.database is None else {"database": str(options.database.absolute())}),
         },
     )
-    narrate = narration().print
     narrate(f"run {run.path.name}: {workload.name}, role {options.role}, steps as on {step_time.name}")
     if options.device_tokens is not None:
         narrate(f"largest prompt that can be served: {largest_prompt(limits, options.device_tokens):,} tokens")

@@ -4,7 +4,7 @@ import click
 
 from ui.benchmarks import run_all
 from ui.options import json_option
-from ui.output import narration, print_json, print_table
+from ui.output import narrate, print_json, print_table
 
 
 @click.command()
@@ -18,7 +18,7 @@ def bench(*, trace: str | None, quick: bool, as_json: bool) -> None:
     """
     found = []
     for measurement in run_all(trace=trace, quick=quick):
-        narration().print(f"{measurement.what}: {measurement.value:,.2f} {measurement.unit}")
+        narrate(f"{measurement.what}: {measurement.value:,.2f} {measurement.unit}")
         found.append(measurement)
     if as_json:
         print_json([measurement._asdict() for measurement in found])

@@ -8,7 +8,7 @@ from estimator.errors import UsageError
 from store.named import NAMED
 from store.queries import DEFAULT_SECONDS, run_query
 from ui.options import json_option, record_options
-from ui.output import print_csv, print_json, print_table
+from ui.output import print_answer, print_csv, print_json, print_table
 from ui.record import find_record
 
 
@@ -54,9 +54,7 @@ def query(
     elif as_csv:
         print_csv([column.name for column in answer.columns], answer.rows)
     else:
-        print_table(
-            [f"{column.name} ({column.unit})" if column.unit else column.name for column in answer.columns], answer.rows
-        )
+        print_answer(answer)
     if answer.more:
         click.echo(f"glassgate: there are more than {len(answer.rows):,} rows; raise --limit to see them", err=True)
 
