@@ -103,12 +103,11 @@ class BatchEstimator:
         else:
             layout = self._add_interleaved(state.sums, context, extend_tokens)
         sums = (requests, extend, prefix, longest, loaded, loads, send_pages, pages, prefixes, layout)
-        peak_bytes = -1
-        phase = 0
+        peak_bytes, phase, most = -1, 0, 0
         for rows in self._fullest(sums):
             at, where = peak(*sums[:-1], *rows)
-            if at > peak_bytes:
-                peak_bytes, phase = at, where
+            if at > peak_bytes or (at == peak_bytes and rows[0] > most):
+                peak_bytes, phase, most = at, where, rows[0]
         return BatchState(sums, peak_bytes, phase)
 
     def explain(self, state: BatchState) -> Estimate:
@@ -121,14 +120,15 @@ class BatchEstimator:
             return (0,) * len(PARTS)
         table = self._parts[state.sums[0] > 1][PHASES[state.phase]]
         best: list[int] = []
-        for rows in self._ranks(state.sums) if self.context.cp > 1 else [()]:
+        fullest = (-1, 0)
+        for rows in self._fullest(state.sums) if self.context.cp > 1 else [()]:
             sizes = self._sizes(*state.sums[:-1], *rows)
             groups = [0] * len(PARTS)
             for part, symbol, coefficient in table:
                 groups[part] += coefficient * sizes[symbol]
-            if not best or sum(groups) > sum(best):
-                best = groups
-        best[-1] = state.peak_bytes - sum(best)
+            if (sum(groups), sizes.Tl) > fullest:
+                best, fullest = groups, (sum(groups), sizes.Tl)
+        best[-1] = state.peak_bytes - fullest[0]
         return tuple(best)
 
     def _add_zigzag(self, layout: Any, extend_tokens: int) -> Any:
@@ -197,7 +197,8 @@ class BatchEstimator:
             cp = self.context.cp
             longest = -(-sums[1] // cp)
             return [(longest, -(-longest // cp) * cp, longest, sums[0], sums[1] + sums[2], sums[3], True)]
-        return self._ranks(sums)
+        # Ranks that hold the same need one look; a dict keeps them in rank order.
+        return list(dict.fromkeys(self._ranks(sums)))
 
     def _measured(self, state: BatchState) -> list[Measured]:
         sums = state.sums
