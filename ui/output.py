@@ -15,6 +15,14 @@ from store.queries import Answer
 from store.words import duration, size
 
 
+class DataConsole(Console):
+    """A console that leaves a reader who has gone to `ui.cli`, which ends quietly."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise BrokenPipeError, where rich would exit with code 1."""
+        raise BrokenPipeError
+
+
 def narration() -> Console:
     """The console for progress and remarks."""
     return Console(stderr=True, highlight=False)
@@ -27,7 +35,7 @@ def narrate(text: str) -> None:
 
 def data() -> Console:
     """The console for what a command was asked for; as wide as its content where it is not a terminal."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    return DataConsole(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 def print_json(value: Any) -> None:

@@ -160,7 +160,8 @@ def replay(workload: Workload, options: ReplayOptions) -> Replayed:
                 model=options.model or "",
                 context="" if estimator is None else json.dumps(estimator.context.as_run()),
             )
-            summary = _serve(engine, run)
+            summary = {**_serve(engine, run), "skipped_lines": workload.skipped.count}
+        _report_skipped(workload)
         end("interrupted" if summary["interrupted"] else "finished")
     return Replayed(summary, run)
 
@@ -204,6 +205,15 @@ def _serve(engine: ReplayEngine, run: RunDirectory) -> dict[str, Any]:
         "database": str(database),
         "journal": str(run.journal),
     }
+
+
+def _report_skipped(workload: Workload) -> None:
+    """Say how many lines of a trace were left out, and show the first of them."""
+    skipped = workload.skipped
+    if skipped.count:
+        narrate(f"{skipped.count:,} bad lines left out:")
+        for problem in skipped.problems:
+            narrate(f"  {problem}")
 
 
 @contextmanager

@@ -1,29 +1,20 @@
 """`glassgate decide`: JSON on stdout, one line on stderr and the documented code for a bad case."""
 
 import json
-import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-COMMAND = (sys.executable, "-m", "ui")
-
-
-def glassgate(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command as a user runs it."""
-    env = {**os.environ, **environment}
-    return subprocess.run([*COMMAND, *arguments], input=stdin, env=env, capture_output=True, text=True, check=False)
-
-
+Run = Callable[..., subprocess.CompletedProcess[str]]
 CASE = {
     "capacity": {"pool_tokens": 76640},
     "queue": [{"id": "x", "prompt_tokens": 100000}, {"id": "y", "prompt_tokens": 500}],
 }
 
 
-def test_the_answer_is_json_from_a_file_and_from_standard_input(tmp_path: Path):
+def test_the_answer_is_json_from_a_file_and_from_standard_input(glassgate: Run, tmp_path: Path):
     """A case decides alike from a file and from standard input, and stdout is one JSON document."""
     path = tmp_path / "case.json"
     path.write_text(json.dumps(CASE))
@@ -36,7 +27,7 @@ def test_the_answer_is_json_from_a_file_and_from_standard_input(tmp_path: Path):
     assert from_file.stderr == ""
 
 
-def test_the_table_shows_every_decision_and_what_closed_the_pass(tmp_path: Path):
+def test_the_table_shows_every_decision_and_what_closed_the_pass(glassgate: Run, tmp_path: Path):
     """--table prints batch, decisions, what closed the pass and knobs that are not in force as set."""
     path = tmp_path / "case.json"
     path.write_text(json.dumps({**CASE, "data_parallel": 8, "knobs": {"chunked_prefill_size": 32768}}))
@@ -59,7 +50,9 @@ def test_the_table_shows_every_decision_and_what_closed_the_pass(tmp_path: Path)
         ('{"capacity": {"pool_tokens": 5, "free_tokens": 9}}', 4, "more than pool_tokens 5"),
     ],
 )
-def test_a_bad_case_is_one_line_and_the_documented_code(tmp_path: Path, content: str, code: int, words: str):
+def test_a_bad_case_is_one_line_and_the_documented_code(
+    glassgate: Run, tmp_path: Path, content: str, code: int, words: str
+):
     """A case that cannot be decided gives one line on stderr that names what is wrong, and nothing on stdout."""
     path = tmp_path / "case.json"
     path.write_text(content)
@@ -70,17 +63,17 @@ def test_a_bad_case_is_one_line_and_the_documented_code(tmp_path: Path, content:
     assert done.stderr.count("\n") == 1
 
 
-def test_a_missing_case_and_a_missing_argument_differ():
+def test_a_missing_case_and_a_missing_argument_differ(glassgate: Run):
     """A file that is not there is bad input; no file at all is bad usage."""
     assert glassgate("decide", "nowhere.json").returncode == 4
     assert glassgate("decide").returncode == 2
 
 
-def test_a_full_output_is_said():
+def test_a_full_output_is_said(command: tuple[str, ...]):
     """When stdout cannot take the answer, one line says so, with the storage code."""
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*COMMAND, "decide", "-"], input="{}", stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [*command, "decide", "-"], input="{}", stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert done.returncode == 6
     assert "cannot be written" in done.stderr
