@@ -32,11 +32,32 @@ def cli_page() -> str:
         command = cli.get_command(context, name)
         if command is None:
             continue
-        inner = click.Context(command, info_name=f"glassgate {name}", parent=None, max_content_width=100)
-        inner.terminal_width = 100
-        parts.append(f"\n## glassgate {name}\n\n```text\n{command.get_help(inner)}\n```\n")
+        arguments = [_argument(each) for each in command.params if isinstance(each, click.Argument)]
+        options = [each for each in command.params if isinstance(each, click.Option)]
+        parts.append(f"\n## glassgate {name}\n\n`{' '.join(['glassgate', name, '[OPTIONS]', *arguments])}`\n\n")
+        parts.append(f"{inspect.cleandoc(command.help or '')}\n\n")
+        parts.append(table(("option", "default", "meaning"), (_option(each) for each in options)))
     parts.append("\n## Exit codes\n\n" + table(("code", "meaning"), EXIT_CODES.items()))
     return "".join(parts)
+
+
+def _argument(argument: click.Argument) -> str:
+    word = argument.metavar or (argument.name or "").upper()
+    return word if argument.required or word.startswith("[") else f"[{word}]"
+
+
+_TAKES: Final = {"integer": "N", "integer range": "N", "float": "X", "float range": "X"}
+
+
+def _option(option: click.Option) -> tuple[str, str, str]:
+    names = ", ".join((*option.opts, *option.secondary_opts))
+    if isinstance(option.type, click.Choice):
+        takes = "|".join(map(str, option.type.choices))
+    else:
+        takes = "" if option.is_flag else option.metavar or _TAKES.get(option.type.name, option.type.name.upper())
+    shown = option.default if option.show_default else ""
+    default = f"{shown:,}" if isinstance(shown, int) else str(shown or "")
+    return f"`{names}{' ' + takes if takes else ''}`", default, option.help or ""
 
 
 def gates_page() -> str:
