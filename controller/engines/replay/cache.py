@@ -137,12 +137,13 @@ class PrefixCache:
             child = node.children.get(keys[whole]) if limit > whole * per else None
         pages = depth * per
         inside = per if depth else 0
-        host = resident = 0
+        host = 0
         nodes: tuple[tuple[Node, int], ...] = ()
         if child is not None:
             part = min(child.device, limit - pages)
             if self._host.on and child.device < min(per, limit - pages):
-                host, resident, nodes = self._match_host(child, hold, depth, part, limit)
+                nodes = self._match_host(child, hold, depth, part, limit)
+                host = sum(upto for _, upto in nodes) - part if nodes else 0
             if part:
                 node, inside = child, part
                 pages += part
@@ -152,34 +153,25 @@ class PrefixCache:
         if chain is None:
             return NO_MATCH if self._host.on else _NO_HOST
         page, answer = self.page, HostHit.PLANNED if self._host.on else HostHit.DISABLED
-        return PrefixMatch(pages * page, unlocked * page, host * page, resident * page, answer, chain.base)
+        return PrefixMatch(pages * page, unlocked * page, host * page, host * page, answer, chain.base)
 
-    def _match_host(
-        self, node: Node, hold: Hold, depth: int, offset: int, limit: int
-    ) -> tuple[int, int, tuple[tuple[Node, int], ...]]:
-        """Host pages that continue the device hit, host pages in all, and the nodes with the former."""
+    def _match_host(self, node: Node, hold: Hold, depth: int, offset: int, limit: int) -> tuple[tuple[Node, int], ...]:
+        """The nodes whose host pages continue the device hit, each with the pages of it to bring.
+
+        There are no host pages behind a gap: leaves go first, and those of a chain before a copy of it would fail.
+        """
         per = self._tree.node_pages
-        matched = resident = 0
         nodes: list[tuple[Node, int]] = []
-        gap = False
         while True:
             want = min(per, limit - depth * per)
             have = min(node.host, want)
             if have > offset:
-                resident += have - offset
-                if not gap:
-                    matched += have - offset
-                    nodes.append((node, have))
-            gap |= have < want
-            offset = 0
+                nodes.append((node, have))
             depth += 1
-            if depth * per >= limit:
-                break
-            child = node.children.get(hold.keys[depth])
+            child = node.children.get(hold.keys[depth]) if have == want and depth * per < limit else None
             if child is None:
-                break
-            node = child
-        return matched, resident, tuple(nodes)
+                return tuple(nodes)
+            node, offset = child, 0
 
     def load(self, hold: Hold) -> LoadAnswer:
         """Bring the host pages the last match saw to the device, all or none."""
@@ -313,9 +305,9 @@ class PrefixCache:
                     leaves.offer(node)
                     break
                 parent.device_children -= 1
+                parent.stamp = max(parent.stamp, node.stamp - 1)
                 if not node.host:
-                    if not node.children:
-                        del parent.children[node.key]
+                    del parent.children[node.key]
                 elif not node.host_children:
                     host.offer(node)
                 if not missing or parent.stamp > limit or parent.ref or parent.device_children or parent.pins:

@@ -32,22 +32,24 @@ class HostTier:
         used.
         """
         per, root = self._tree.node_pages, self._tree.root
-        left = 0
+        left = 0  # evicting for all of them at once takes whole chains of leaves in one go
         for node in nodes:
-            left += node.device - node.host
+            if node.device > node.host:
+                left += node.device - node.host
         for node in nodes:
             want = node.device - node.host
             parent = node.parent
-            if want > 0 and parent is not None and (behind_gaps or parent.host == per or parent is root):
+            if want <= 0 or parent is None:
+                continue
+            if behind_gaps or parent.host == per or parent is root:
                 if want > self.free:
                     self._evict(left - self.free)
-                    want = min(want, self.free)
-                if want:
+                if taken := min(want, self.free):
                     if not node.host:
                         parent.host_children += 1
-                    node.host += want
-                    self.free -= want
-            left -= node.device - node.host
+                    node.host += taken
+                    self.free -= taken
+            left -= want
 
     def offer(self, node: Node) -> None:
         """Note a node that has left the device."""
@@ -55,7 +57,7 @@ class HostTier:
 
     def _evict(self, pages: int) -> None:
         """Drop least recently touched leaves that are not on the device, at most `pages` pages."""
-        leaves, tree = self._leaves, self._tree
+        leaves = self._leaves
         while pages and (leaf := leaves.pop()) is not None:
             node, limit = leaf, leaves.next_stamp()
             while True:
@@ -68,10 +70,8 @@ class HostTier:
                     leaves.offer(node)
                     break
                 parent.host_children -= 1
-                if not node.children:
-                    del parent.children[node.key]
-                    if not parent.host:
-                        tree.drop(parent)
+                parent.stamp = max(parent.stamp, node.stamp - 1)
+                del parent.children[node.key]
                 if not pages or parent.stamp > limit or parent.device or parent.host_children or not parent.host:
                     leaves.offer(parent)
                     break

@@ -55,7 +55,7 @@ class Summary:
 
     __slots__ = (
         "_batch_sizes", "_closed_by", "_outcomes", "_skips", "_stops", "aborts", "computed_tokens",
-        "device_hit_tokens", "first_token_times", "finished", "host_hit_tokens", "largest_prompt_tokens", "passes",
+        "device_hit_tokens", "finished", "first_token_times", "host_hit_tokens", "largest_prompt_tokens", "passes",
         "prompt_tokens", "queue_times", "requests", "retractions", "simulated_ns", "wall_ns",
     )  # fmt: skip
 

@@ -29,8 +29,8 @@ class Node(msgspec.Struct, gc=False, eq=False):
     base: int
     """The owner lane of the chain's page 0."""
     stamp: int
-    """When it was touched last. An ancestor counts as touched when a node below it is, without bearing the stamp:
-    it cannot be evicted before that node, and is the least recent leaf once that node is gone."""
+    """When it was touched last; higher is later. An ancestor counts as touched just before each node below it, but
+    gets that stamp only when the node goes: no ancestor is a leaf before."""
     device: int = 0
     """Pages on the device."""
     host: int = 0
@@ -73,7 +73,7 @@ class Tree:
         self.root = Node(None, 0, -node_pages, 0, 0, ref=1)
         self.leaves = Leaves(Node.is_device_leaf, DEVICE)
         self.clock = 0
-        """Counts touches."""
+        """The latest stamp."""
 
     def lock(self, node: Node, inside: int) -> None:
         """Keep the first `inside` pages of a node, and all of its ancestors, on the device."""
@@ -140,8 +140,8 @@ class Tree:
         self.leaves.offer(end)
 
     def touch(self, node: Node) -> None:
-        """Make a node the most recently used one."""
-        self.clock += 1
+        """Make a node the most recently used one, with stamps to spare for its ancestors."""
+        self.clock += node.first + self.node_pages
         node.stamp = self.clock
 
     def child(self, node: Node, key: Key, base: int) -> Node:
@@ -163,12 +163,6 @@ class Tree:
         if node.parent is None:
             node.ref += 1
         return child
-
-    def drop(self, node: Node) -> None:
-        """Forget a node that holds nothing and leads nowhere, and such ancestors with it."""
-        while not (node.device or node.host or node.children) and (parent := node.parent) is not None:
-            del parent.children[node.key]
-            node = parent
 
     def __del__(self) -> None:
         """Untie parents from children, since no collector does."""
