@@ -363,8 +363,7 @@ class ReplayEngine:
             request = self._queue.pop()
             if decision[1] == Outcome.REFUSE:
                 self.summary.aborts += 1
-                why = f"can_never: needs {decision[4]} of {decision[5]}"
-                self._record.note(Abort(request.number, self._now, why))
+                self._record.note(Abort(request.number, self._now, _why_never(Decision.read(decision))))
 
     def _prefill(self, passed: int, batch: tuple[tuple[int, ...], ...]) -> None:
         """Run a batch's prefill step to its end. Only then is what it computed a prefix that others can hit."""
@@ -456,7 +455,7 @@ class ReplayEngine:
             cache.release(request, request.workload_prompt + request.generated - 1)
             if last:
                 self.summary.aborts += 1
-                why = f"out of KV: {room} pages free or evictable, 1 needed, and no other request is running"
+                why = f"out of KV: {room} pages free or evictable, 1 needed, and no other request runs"
                 note(Abort(request.number, self._now, why))
                 return
             self.summary.retractions += 1
@@ -472,3 +471,8 @@ class ReplayEngine:
         self.summary.finished += 1
         self._due = True
         self._record.note(Finish(request.number, at_ns, request.generated))
+
+
+def _why_never(decision: Decision) -> str:
+    gate = decision.gate.word if decision.gate is not None else ""
+    return f"can_never: {gate} needs {decision.observed} {decision.unit} of {decision.limit}"

@@ -32,13 +32,16 @@ class ReplayRecord:
         self._flushed_ns = 0
 
     def note(self, record: AnyRecord) -> None:
-        """Keep a record for the next append."""
-        self._noted += 1
+        """Keep a record for the next append, which comes at once when too many are pending."""
         self.recorder.note(record)
+        self._noted += 1
+        if self._noted >= FLUSH_RECORDS:
+            self._noted = 0
+            self.recorder.flush()
 
     def settle(self, now_ns: int) -> None:
-        """Append what is pending if it has become too much or too old."""
-        if self._noted and (self._noted >= FLUSH_RECORDS or now_ns - self._flushed_ns >= FLUSH_NS):
+        """Append what is pending if it has become too old."""
+        if self._noted and now_ns - self._flushed_ns >= FLUSH_NS:
             self._flushed_ns = now_ns
             self._noted = 0
             self.recorder.flush()
