@@ -41,7 +41,10 @@ def open_for_writing(path: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connectio
         connection.execute(f"PRAGMA busy_timeout = {busy_ms}")
         version = _recognise(connection, path, may_be_empty=True)
         if version == 0:
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # takes hold before the first table alone
+            # Takes hold in a file that has no page yet, or with the next VACUUM.
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            if path.stat().st_size:
+                connection.execute("VACUUM")
         connection.execute("PRAGMA journal_mode = WAL")
         if version < VERSION:
             carry_forward(connection)

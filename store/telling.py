@@ -72,12 +72,13 @@ def _opening(life: Life) -> Iterator[str]:
     yield f"request {life.id} of run {life.run}" + (f", rank {life.rank}" if life.rank else "")
     if life.other_runs:
         others, shown = len(life.other_runs), ", ".join(life.other_runs[:_RUNS_NAMED])
-        yield f"the same id is in {counted(others, 'older run')} too ({shown}); name one with --run"
+        yield f"the same id is in {counted(others, 'other run')} ({shown}); name one with --run"
     if life.arrival_ns is None:
         yield "its arrival is not in the record"
     else:
         at = f" ({life.arrived_at})" if life.arrived_at else ""
-        yield f"arrived {duration(life.arrival_ns - life.run_start_ns)} into the run{at}"
+        into = life.arrival_ns - life.run_start_ns
+        yield (f"arrived {duration(into)} into the run" if into else "arrived as the run began") + at
     if life.prompt_tokens is not None and life.output_tokens is not None:
         yield f"prompt of {counted(life.prompt_tokens, 'token')}, at most {count(life.output_tokens)} to generate"
 
@@ -85,12 +86,15 @@ def _opening(life: Life) -> Iterator[str]:
 def _stays(life: Life) -> Iterator[str]:
     """Each wait, and the admission that ended it."""
     entries = iter(life.entries)
-    for place, wait in enumerate(life.waits):
+    ends = [*(wait.start_ns for wait in life.waits[1:]), None]
+    for place, (wait, until_ns) in enumerate(zip(life.waits, ends, strict=True)):
         yield from _wait(life, wait, first=place == 0)
         if place == 0:
             yield _attention(life, wait)
         if wait.ended_by == "admit":
-            yield from _entry(next(entries))
+            entry = next(entries)
+            yield from _entry(entry)
+            yield from _first_token(life, entry, until_ns)
 
 
 def _wait(life: Life, wait: Wait, *, first: bool) -> Iterator[str]:
@@ -101,9 +105,9 @@ def _wait(life: Life, wait: Wait, *, first: bool) -> Iterator[str]:
         yield f"gave its KV back{after}, {why}"
     again = "" if first else " again"
     if wait.ended_by == "still_waiting":
-        yield f"has waited{again} {duration(wait.ns)} by the end of the record, and waits still" + _of_which(wait)
+        yield f"has waited{again} for {duration(wait.ns)} by the end of the record, and still waits" + _of_which(wait)
     elif wait.ns == 0:
-        yield f"did not wait{again}: a pass looked at it at once"
+        yield f"did not wait{again}: a pass took it up at once"
     else:
         yield f"waited{again} {duration(wait.ns)}" + _of_which(wait)
     for part in wait.parts:
@@ -161,7 +165,7 @@ def _chunks(entry: Entry) -> str:
 def _ending(life: Life) -> Iterator[str]:
     since = life.arrival_ns if life.arrival_ns is not None else life.run_start_ns
     start = "it arrived" if life.arrival_ns is not None else "the run began"
-    return chain(_refusal(life), _first_token(life, since, start), _end(life, since, start))
+    return chain(_refusal(life), _end(life, since, start))
 
 
 def _refusal(life: Life) -> Iterator[str]:
@@ -170,17 +174,19 @@ def _refusal(life: Life) -> Iterator[str]:
         return
     yield (
         f"refused in pass {count(refusal.number)}: it can never fit (needs {count(refusal.observed)} of a pool of "
-        f"{count(refusal.limit)}, {count(refusal.short_by)} too many)"
+        f"{count(refusal.limit)}; {count(refusal.short_by)} too many)"
     )
     if refusal.largest_prompt_tokens is not None:
         yield f"the largest prompt this engine can serve is {counted(refusal.largest_prompt_tokens, 'token')}"
 
 
-def _first_token(life: Life, since: int, start: str) -> Iterator[str]:
-    if life.first_token_ns is not None:
-        entered = [entry.at_ns for entry in life.entries if entry.at_ns <= life.first_token_ns]
-        after = f"{duration(life.first_token_ns - entered[-1])} after it entered, " if entered else ""
-        yield f"first token {after}{duration(life.first_token_ns - since)} after {start}"
+def _first_token(life: Life, entry: Entry, until_ns: int | None) -> Iterator[str]:
+    """The first token, if it came of this admission."""
+    at_ns = life.first_token_ns
+    if at_ns is None or at_ns < entry.at_ns or (until_ns is not None and at_ns > until_ns):
+        return
+    arrived = f", {duration(at_ns - life.arrival_ns)} after it arrived" if life.arrival_ns is not None else ""
+    yield f"first token {duration(at_ns - entry.at_ns)} after it entered{arrived}"
 
 
 def _end(life: Life, since: int, start: str) -> Iterator[str]:

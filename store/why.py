@@ -181,7 +181,7 @@ class _Reader:
         ]
 
     def _overtaken(self, request: _Request, stay: Stay, end_ns: int) -> int:
-        """Requests that arrived in the first wait and were admitted in an earlier pass; at all, while this one waits."""
+        """Requests that arrived in the first wait and were admitted in an earlier pass, or while this one waits on."""
         if request.arrival_ns is None:
             return 0
         admitted = stay.ended_by

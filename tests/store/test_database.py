@@ -1,0 +1,282 @@
+"""Opening a database: ours, carried forward, foreign, locked, full, unwritable."""
+
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from controller.vocabulary import Gate, HostHit, Outcome, Reason, Verdict
+from estimator.errors import RecordError, StorageError
+from store import database as opening
+from store import schema, tables
+from store.database import open_for_reading, open_for_writing, reading
+from store.ingest import Ingest
+from store.named import NAMED
+from store.queries import run_query
+
+
+def test_a_database_is_made_for_its_owner_alone(database):
+    """The database and the files SQLite keeps beside it can be read and written by their owner alone."""
+    before = os.umask(0)
+    try:
+        connection = open_for_writing(database)
+    finally:
+        os.umask(before)
+    connection.execute("INSERT INTO runs (name, rank) VALUES ('r', 0)")
+    modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in database.parent.iterdir()}
+    connection.close()
+    assert modes == {"glassgate.db": 0o600, "glassgate.db-wal": 0o600, "glassgate.db-shm": 0o600}
+
+
+def test_a_new_database_has_what_a_long_life_needs(database):
+    """A database has write-ahead logging and incremental vacuum from its first day, and knows its schema version."""
+    with sqlite3.connect(database) as connection:  # an empty file of SQLite's own is taken for a new database
+        connection.execute("VACUUM")
+    open_for_writing(database).close()
+    with reading(database) as connection:
+        pragmas = {
+            name: connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("journal_mode", "auto_vacuum", "application_id", "user_version")
+        }
+        recorded = [row[0] for row in connection.execute("SELECT name FROM _sqlite_migrations ORDER BY id")]
+    assert pragmas == {
+        "journal_mode": "wal", "auto_vacuum": 2, "application_id": schema.APPLICATION_ID,
+        "user_version": schema.VERSION,
+    }  # fmt: skip
+    assert recorded == [name for name, _ in schema.MIGRATIONS]
+
+
+def test_every_word_of_the_vocabulary_has_its_name_in_the_database(database):
+    """Each gate, reason, outcome, verdict and host-hit answer is named in its table."""
+    open_for_writing(database).close()
+    with reading(database) as connection:
+        for table, words in (
+            ("gates", Gate), ("reasons", Reason), ("outcomes", Outcome), ("verdicts", Verdict), ("host_hits", HostHit)
+        ):  # fmt: skip
+            found = dict(row[:2] for row in connection.execute(f"SELECT * FROM {table}"))
+            assert found == {word.value: word.word for word in words}
+
+
+def test_every_index_is_named_for_what_it_serves():
+    """Each CREATE INDEX in the schema stands under a comment that names a query or `why`."""
+    source = Path(tables.__file__).read_text().splitlines()
+    served = [source[place - 1] for place, line in enumerate(source) if line.strip().startswith('"CREATE INDEX')]
+    assert len(served) == len(tables.INDEXES)
+    names = ("why", *NAMED)
+    assert all(line.strip().startswith(tuple(f"# {name}" for name in names)) for line in served)
+
+
+def test_an_older_database_is_carried_forward(database, monkeypatch, world):
+    """Opening an older database for writing brings it to the present version, records that, and keeps its rows."""
+    engine = world()
+    engine.arrive("a", 1, 100)
+    engine.step(2)
+    engine.into(database)
+
+    def add_colour(carried):
+        carried.conn.execute("ALTER TABLE runs ADD COLUMN colour TEXT")
+
+    later = (*schema.MIGRATIONS, ("0002_colour", add_colour))
+    monkeypatch.setattr(schema, "MIGRATIONS", later)
+    for module in (schema, opening):
+        monkeypatch.setattr(module, "VERSION", len(later))
+    with pytest.raises(RecordError, match=r"schema version 1, this Glassgate reads 2; .* carried forward"):
+        open_for_reading(database)
+    open_for_writing(database).close()
+    with reading(database) as connection:
+        assert connection.execute("SELECT name, colour FROM runs").fetchall() == [("run-1", None)]
+        assert connection.execute("SELECT count(*) FROM decisions").fetchone() == (1,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("SELECT count(*) FROM _sqlite_migrations").fetchone() == (2,)
+
+
+def test_a_migration_that_fails_changes_nothing(database, monkeypatch):
+    """When a migration fails, the database stays at the version it had, whole."""
+    open_for_writing(database).close()
+
+    def break_off(carried):
+        carried.conn.execute("CREATE TABLE halfway (x)")
+        carried.conn.execute("CREATE TABLE runs (x)")
+
+    later = (*schema.MIGRATIONS, ("0002_broken", break_off))
+    monkeypatch.setattr(schema, "MIGRATIONS", later)
+    for module in (schema, opening):
+        monkeypatch.setattr(module, "VERSION", len(later))
+    with pytest.raises(StorageError, match="runs already exists"):
+        open_for_writing(database)
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'halfway'").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("open_it", [open_for_writing, open_for_reading])
+def test_a_newer_database_is_refused(database, open_it):
+    """A database of a newer schema version is refused with both versions and the remedy, and left as it is."""
+    open_for_writing(database).close()
+    with sqlite3.connect(database) as connection:
+        connection.execute(f"PRAGMA user_version = {schema.VERSION + 6}")
+    with pytest.raises(
+        RecordError, match=f"version {schema.VERSION + 6}, this Glassgate reads up to {schema.VERSION}; open it with"
+    ):
+        open_it(database)
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (schema.VERSION + 6,)
+
+
+@pytest.mark.parametrize("open_it", [open_for_writing, open_for_reading])
+def test_a_file_that_is_no_database_is_refused(database, open_it):
+    """A file that is not a database is refused as one, and not touched."""
+    content = b"requests,tokens\n1,2\n" * 100
+    database.write_bytes(content)
+    with pytest.raises(RecordError, match="not a sound SQLite database"):
+        open_it(database)
+    assert database.read_bytes() == content
+
+
+@pytest.mark.parametrize("open_it", [open_for_writing, open_for_reading])
+def test_a_foreign_database_is_refused(database, open_it):
+    """Another program's database is refused and gets no table of ours."""
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE recipes (name TEXT)")
+    with pytest.raises(RecordError, match="not one of Glassgate's"):
+        open_it(database)
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("recipes",)]
+
+
+def test_a_missing_or_empty_database_is_told_when_it_is_to_be_read(database):
+    """Reading a database that is missing or empty says so, and makes none."""
+    with pytest.raises(RecordError, match="no database at"):
+        open_for_reading(database)
+    assert not database.exists()
+    database.touch()
+    with pytest.raises(RecordError, match="is empty; record a run into it first"):
+        open_for_reading(database)
+
+
+def test_a_folder_that_cannot_hold_it_is_told(tmp_path):
+    """A database in a place that is no folder is refused with the remedy."""
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="name one in a writable folder"):
+        open_for_writing(tmp_path / "file" / "x.db")
+
+
+def test_a_damaged_page_is_told_as_such(database, world):
+    """A database whose pages are overwritten is refused as not sound, without a traceback."""
+    engine = world()
+    for number in range(300):
+        engine.arrive(f"request-{number}", number, 1000)
+        engine.step(number + 0.5)
+    engine.into(database)
+    content = bytearray(database.read_bytes())
+    content[8192:] = b"\xff" * (len(content) - 8192)
+    database.write_bytes(content)
+    with pytest.raises(RecordError, match="not a sound SQLite database"):
+        run_query(database, "SELECT * FROM v_decisions")
+
+
+def test_a_locked_database_is_told(database):
+    """While another program holds the database for writing, a writer gives up with a plain word, and readers go on."""
+    with Ingest(database, "run-1", busy_ms=10):
+        other = sqlite3.connect(database, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageError, match="locked by another writer"), Ingest(database, "run-2", busy_ms=10):
+            pass
+        assert run_query(database, "SELECT name FROM runs").rows == [("run-1",)]
+        other.close()
+
+
+def test_a_locked_database_loses_nothing(database, world):
+    """Frames that met a lock are not in the database, and are taken in whole once it is free."""
+    engine = world()
+    engine.arrive("a", 1, 100)
+    engine.step(2)
+    frames = engine.frames()
+    with Ingest(database, "run-1", busy_ms=10) as ingest:
+        other = sqlite3.connect(database, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageError, match="locked"):
+            ingest.feed(frames)
+        assert ingest.cursor is None
+        other.execute("ROLLBACK")
+        other.close()
+        assert ingest.feed(frames) == 1
+    assert run_query(database, "SELECT count(*) FROM decisions").rows == [(1,)]
+
+
+def test_a_full_database_keeps_what_it_had(database, world):
+    """When the database cannot grow, the error says so, and cursor and rows stay as they were, readable."""
+    engine = world()
+    for number in range(2000):
+        engine.arrive(f"request-{number}", number, 1000)
+        engine.step(number + 0.5)
+    frames = engine.frames()
+    with Ingest(database, "run-1") as ingest:
+        ingest.feed(frames[:50])
+        pages = ingest._connection.execute("PRAGMA page_count").fetchone()[0]
+        ingest._connection.execute(f"PRAGMA max_page_count = {pages + 20}")
+        with pytest.raises(StorageError, match="cannot grow: the disk is full"):
+            ingest.feed(frames[50:])
+        assert run_query(database, "SELECT count(*) FROM passes").rows == [(50,)]
+        assert ingest.cursor.seq == 50
+        ingest._connection.execute("PRAGMA max_page_count = 1000000")
+        ingest.feed(frames[50:])
+    assert run_query(database, "SELECT count(*) FROM passes").rows == [(2000,)]
+
+
+def test_a_full_disk_is_told(tmp_path, world):
+    """On a disk with no room left, ingest says so and what was written before stays readable."""
+    mount = shutil.which("mount")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = [str(mount), "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)]
+    if mount is None or subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a small tmpfs is not permitted here")
+    try:
+        engine = world()
+        for number in range(3000):
+            engine.arrive(f"request-{number}", number, 1000)
+            engine.step(number + 0.5)
+        frames = engine.frames()
+        with Ingest(disk / "x.db", "run-1") as ingest:
+            ingest.feed(frames[:20])
+            with pytest.raises(StorageError, match=r"x\.db"):
+                ingest.feed(frames[20:])
+            assert run_query(disk / "x.db", "SELECT count(*) FROM passes").rows == [(20,)]
+    finally:
+        subprocess.run([str(shutil.which("umount")), str(disk)], check=True)
+
+
+def test_a_database_in_a_folder_nobody_writes_to_can_be_read(database, world, monkeypatch):
+    """Where a write-ahead log cannot be kept beside it, a finished database is still read."""
+    engine = world()
+    engine.arrive("a", 1, 100)
+    engine.step(2)
+    engine.into(database)
+    tried = []
+    real = opening._open_read_only
+
+    def refuse_log(path, options):
+        tried.append(options)
+        if "immutable" not in options:
+            error = sqlite3.OperationalError("unable to open database file")
+            error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+            raise error
+        return real(path, options)
+
+    monkeypatch.setattr(opening, "_open_read_only", refuse_log)
+    assert run_query(database, "SELECT count(*) FROM decisions").rows == [(1,)]
+    assert tried == ["mode=ro", "mode=ro&immutable=1"]
+
+
+def test_a_reader_cannot_write(database):
+    """A connection for reading refuses every change."""
+    open_for_writing(database).close()
+    connection = open_for_reading(database)
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        connection.execute("DELETE FROM runs")
+    connection.close()

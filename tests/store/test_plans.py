@@ -1,0 +1,74 @@
+"""What the store asks of SQLite stays a range of an index, so that it costs the same in a large database."""
+
+import re
+
+import pytest
+
+from store import looks, tables, why
+from store.database import reading
+from store.named import NAMED
+
+WHY_SQL = {name: getattr(module, name) for module in (why, looks) for name in dir(module) if name.endswith("_SQL")}
+
+SMALL = {"gates", "reasons", "outcomes", "verdicts", "host_hits", "runs", "smoke", "losses", "knob_changes"}
+"""Tables that do not grow with the decisions of a run."""
+
+
+LARGE = {re.match(r"CREATE TABLE (\w+)", each)[1] for each in tables.TABLES} - SMALL
+
+
+def plan(connection, sql):
+    """What SQLite would do for a statement."""
+    values = {"run": 1, "limit": 20} if re.search(r":(run|limit)\b", sql) else ("1",) * sql.count("?")
+    return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+
+
+def scans(connection, sql):
+    """The large tables a statement would read from end to end."""
+    named = re.findall(r"(?:FROM|JOIN) (\w+)(?: (?!ON|WHERE|GROUP|LEFT|JOIN|CROSS|INDEXED)(\w+))?", sql)
+    tables_by_alias = {alias or table: table for table, alias in named}
+    scanned = [step.split()[1] for step in plan(connection, sql) if step.startswith("SCAN ")]
+    return [each for each in scanned if tables_by_alias.get(each, each) in LARGE]
+
+
+@pytest.fixture
+def recorded(database, world):
+    """A database with a small run in it."""
+    engine = world()
+    for number in range(50):
+        engine.arrive(f"r{number}", number, 100)
+        engine.step(number + 0.5)
+    engine.into(database)
+    return database
+
+
+def test_why_reads_ranges_of_indexes_alone(recorded):
+    """No statement of `why` reads a growing table from end to end, or sorts what it reads."""
+    assert len(WHY_SQL) == 9
+    with reading(recorded) as connection:
+        for name, sql in WHY_SQL.items():
+            assert scans(connection, sql) == [], name
+            assert not [step for step in plan(connection, sql) if "TEMP B-TREE FOR ORDER BY" in step], name
+
+
+def test_named_queries_read_one_run_alone(recorded):
+    """No named query reads a growing table beyond the run asked about; `runs`, which is about all, counts by ranges."""
+    with reading(recorded) as connection:
+        for name, query in NAMED.items():
+            assert scans(connection, query.sql) == [], name
+
+
+def test_a_scan_would_be_seen(recorded):
+    """The check above does see a statement that reads a table from end to end."""
+    with reading(recorded) as connection:
+        assert scans(connection, "SELECT * FROM decisions WHERE outcome = 3") == ["decisions"]
+        assert scans(connection, "SELECT d.gate FROM decisions d WHERE d.outcome = 3") == ["d"]
+
+
+def test_every_index_is_used(recorded):
+    """Each index of the schema is in the plan of a named query or of `why`."""
+    statements = (*WHY_SQL.values(), *(query.sql for query in NAMED.values()))
+    with reading(recorded) as connection:
+        steps = " ".join(step for sql in statements for step in plan(connection, sql))
+    indexes = [re.match(r"CREATE INDEX (\w+)", each)[1] for each in tables.INDEXES]
+    assert [each for each in indexes if not re.search(rf"INDEX {each}\b", steps)] == []
