@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.decision import Decision
-from controller.engines.replay.loop import ReplayEngine, ReplayStuck
+from controller.engines.replay.engine import ReplayEngine
+from controller.engines.replay.loop import ReplayStuck
 from controller.engines.replay.step_time import step_time_model
 from controller.engines.replay.traces import open_trace
 from controller.engines.replay.workload import Workload, WorkloadRequest
@@ -103,7 +104,7 @@ def replay(requests, **more):
 
 def is_empty(made):
     """Nothing is held: all of the pool is free or evictable, in every lane."""
-    pool = made.cache.pool
+    pool = made.loop.cache.pool
     return pool.free + pool.evictable == pool.pages and all(
         free + loose == pool.pages // pool.lanes
         for free, loose in zip(pool.lane_free, pool.lane_evictable, strict=True)
@@ -307,7 +308,7 @@ def test_knobs_change_between_passes():
 def run_with_progress(made, progress):
     """Run with `progress` called at every event."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("controller.engines.replay.loop.PROGRESS_NS", 0)
+        patch.setattr("controller.engines.replay.engine.PROGRESS_NS", 0)
         return made.run(progress)
 
 
@@ -336,7 +337,7 @@ def test_stop_ends_the_run_at_a_pass_boundary():
 def test_a_queue_that_can_never_move_is_an_error():
     """With nothing running and the head refused the replay stops, naming gate, observed and limit."""
     made, shelf = engine([ask(0, 300)])
-    made.cache.take(50)  # pages that nobody will ever give back
+    made.loop.cache.take(50)  # pages that nobody will ever give back
     with pytest.raises(ReplayStuck, match=r"request 0 waits .* kv_capacity observed 305 tokens against a limit of 200"):
         made.run()
     assert shelf.records(RunEnd)[0].reason == "failed"
@@ -374,7 +375,7 @@ def test_records_are_not_held_back():
     seconds = [ask(0, 8, 4_000_000), *[ask(number, 8, 1, at=number * 10**9 // 2) for number in range(1, 10)]]
     made, shelf = engine(seconds, device_tokens=None, setting=Setting(slots=1))
     marks = []
-    shelf.append = lambda payload, keep=shelf.append: (marks.append(made._now), keep(payload))[1]
+    shelf.append = lambda payload, keep=shelf.append: (marks.append(made.loop.now_ns), keep(payload))[1]
     made.run()
     assert max(later - sooner for sooner, later in pairwise(marks)) <= 2 * 10**9
     many = [ask(0, 8, 4_000_000), *[ask(number, 8, 1, at=30_000 + number) for number in range(1, 3_000)]]
@@ -387,11 +388,11 @@ def test_memory_is_bounded_by_the_tiers():
     """A long replay keeps no more nodes than the tiers have pages, and no request that is done."""
     requests = (ask(number, 40, 3, at=number * 50_000, blocks=range(number, number + 10)) for number in range(2_000))
     made, _, _ = replay(requests, host_tokens=400)
-    nodes = [made.cache._tree.root]
+    nodes = [made.loop.cache._tree.root]
     for node in nodes:
         nodes.extend(node.children.values())
     assert len(nodes) <= 1 + 100 + 100
-    assert len(made._members) + len(made._queue) + len(made._held) < 10
+    assert len(made.loop._members) + len(made.loop.queue) + len(made.loop.held) < 10
 
 
 workloads = st.lists(

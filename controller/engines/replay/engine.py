@@ -1,0 +1,201 @@
+"""The embedded engine: a workload, a prefix cache, a clock and a step-time model, driven through the controller."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from controller.engines.replay.cache import PrefixCache
+from controller.engines.replay.loop import ServingLoop
+from controller.engines.replay.record import ReplayRecord
+from controller.engines.replay.summary import Summary
+from controller.limits import Setting, effective, largest_prompt
+from controller.records import KnobChange
+from controller.request import UNBOUNDED
+from estimator.errors import GlassgateError, KnobError, StorageError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.engines.replay.cache import WritePolicy
+    from controller.engines.replay.loop import StepTime
+    from controller.engines.replay.workload import Workload
+    from controller.knobs import Knobs
+    from controller.recorder import Recorder
+    from controller.vocabulary import HostHit
+    from estimator.batch import BatchEstimator
+
+Role = Literal["unified", "prefill"]
+"""`unified` prefills and decodes; `prefill` is a prefill node, which holds KV until it is handed over."""
+
+DEFAULT_DEVICE_TOKENS: Final = 1_000_000
+DEFAULT_HOST_TOKENS: Final = 4_000_000
+DEFAULT_NEW_TOKEN_RATIO: Final = 0.7
+PROGRESS_NS: Final = 100_000_000
+"""Progress is told about every so often, in ns of wall time."""
+
+
+class Progress(NamedTuple):
+    """How far a replay is."""
+
+    requests: int
+    """Requests that arrived."""
+    finished: int
+    passes: int
+    waiting: int
+    running: int
+    simulated_ns: int
+    fraction: float | None
+    """Part of the workload that was read, from 0 to 1; None where its length is not known."""
+
+
+class ReplayEngine:
+    """The embedded engine: serves a workload in simulated time and records every decision.
+
+    `device_tokens` and `host_tokens` are the tiers' sizes: None is unbounded, and 0 host tokens mean no host tier.
+    `setting` says how the engine runs; more than one owner lane needs the role `prefill`, since a page-interleaved pool
+    does not decode. `new_token_ratio` is the part of its remaining output that a running request reserves.
+    `fail_load` lets a test fail load-backs: it gets the request's number and answers a reason, or None to go on.
+    `run` and `version` name the run and the program in the record, `model` the model, `context` is the estimator's run
+    context as JSON.
+
+    Raises UsageError, InputError or KnobError for arguments that do not fit together.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        knobs: Knobs,
+        step_time: StepTime,
+        recorder: Recorder,
+        setting: Setting | None = None,
+        device_tokens: int | None = DEFAULT_DEVICE_TOKENS,
+        host_tokens: int | None = DEFAULT_HOST_TOKENS,
+        role: Role = "unified",
+        write_policy: WritePolicy = "write_through",
+        new_token_ratio: float = DEFAULT_NEW_TOKEN_RATIO,
+        estimator: BatchEstimator | None = None,
+        fail_load: Callable[[int], HostHit | None] | None = None,
+        run: str = "replay",
+        version: str = "",
+        model: str = "",
+        context: str = "",
+    ) -> None:
+        setting = Setting(has_model=estimator is not None) if setting is None else setting
+        if setting.lanes > 1 and role != "prefill":
+            raise UsageError(
+                f"{setting.lanes} owner lanes with role {role}: a page-interleaved pool does not decode; "
+                "set role prefill, or one lane"
+            )
+        if not 0.0 <= new_token_ratio <= 1.0:
+            raise UsageError(f"new_token_ratio is {new_token_ratio}; it is a number from 0 to 1")
+        limits = effective(knobs, setting)
+        self.knobs = knobs
+        self.summary = Summary()
+        self.loop = ServingLoop(
+            cache=PrefixCache(
+                page_tokens=knobs.page_size,
+                block_tokens=workload.block_tokens,
+                device_tokens=device_tokens,
+                host_tokens=host_tokens,
+                lanes=setting.lanes,
+                write_policy=write_policy,
+            ),
+            limits=limits,
+            slots=setting.slots,
+            block_tokens=workload.block_tokens,
+            step_time=step_time,
+            record=(record := ReplayRecord(recorder)),
+            summary=self.summary,
+            hands_over=role == "prefill",
+            new_token_ratio=new_token_ratio,
+            estimator=estimator,
+            fail_load=fail_load,
+        )
+        self._record = record
+        self._workload = workload
+        self._setting = setting
+        self._names = (run, version, model, context)
+        self._host_tokens = UNBOUNDED if host_tokens is None else host_tokens
+
+    def run(self, progress: Callable[[Progress], None] | None = None) -> Summary:
+        """Serve the workload to its end, or until `stop`. What was recorded stays readable whatever ends the run.
+
+        `progress` is called between passes, about every PROGRESS_NS of wall time. Raises ReplayStuck where no event can
+        ever admit the head of the queue, InputError for a bad line in the workload, StorageError when the journal
+        cannot be written.
+        """
+        begun_ns = time.perf_counter_ns()
+        summary, record, loop = self.summary, self._record, self.loop
+        pool_tokens = loop.cache.pool_tokens
+        summary.largest_prompt_tokens = largest_prompt(loop.limits, pool_tokens)
+        record.begin(self._names, self._setting, loop.limits, pool_tokens, self._host_tokens)
+        record.knobs(0, self.knobs, self._setting)
+        try:
+            reason = loop.serve(iter(self._workload), None if progress is None else self._teller(progress))
+        except StorageError:
+            raise  # there is nowhere to record the end
+        except GlassgateError:
+            record.end(loop.now_ns, "failed", summary.requests)
+            raise
+        record.end(loop.now_ns, reason, summary.requests)
+        summary.simulated_ns = loop.now_ns
+        summary.wall_ns = time.perf_counter_ns() - begun_ns
+        return summary
+
+    def stop(self) -> None:
+        """End the run at the next pass boundary. Any thread or signal handler may call it."""
+        self.loop.stopped = True
+
+    def change_knobs(self, knobs: Knobs, who: str = "operator") -> bool:
+        """Put knobs in force under the next revision; call it between passes, from `progress` for instance.
+
+        False, and recorded with the reason, when they cannot be: the page size of a pool never changes.
+        """
+        old, note = self.knobs, self._record.note
+        before, after = old.as_dict(), knobs.as_dict()
+        changes = tuple((name, before[name], after[name]) for name in before if before[name] != after[name])
+        why = ""
+        try:
+            limits = effective(knobs, self._setting)
+        except KnobError as error:
+            why = str(error)
+        if knobs.page_size != old.page_size:
+            why = f"page_size is fixed at {old.page_size} for a run; {knobs.page_size} needs another run"
+        if why:
+            note(KnobChange(self.loop.now_ns, who, old.revision, changes, accepted=False, why=why))
+            return False
+        self._record.recorder.end_repeats()
+        self.loop.limits = limits
+        self.knobs = old.changed({name: new for name, _, new in changes})
+        self.loop.due = True
+        note(KnobChange(self.loop.now_ns, who, self.knobs.revision, changes, accepted=True))
+        self._record.knobs(self.loop.now_ns, self.knobs, self._setting)
+        return True
+
+    def _teller(self, progress: Callable[[Progress], None]) -> Callable[[], None]:
+        """What tells about progress when it is time to."""
+        clock, told_ns = time.perf_counter_ns, time.perf_counter_ns()
+
+        def tell() -> None:
+            nonlocal told_ns
+            if clock() - told_ns >= PROGRESS_NS:
+                progress(self.progress())
+                told_ns = clock()
+
+        return tell
+
+    def progress(self) -> Progress:
+        """How far the replay is; only from the thread that runs it."""
+        summary, loop = self.summary, self.loop
+        running = loop.running.size + len(loop.held)
+        return Progress(
+            summary.requests,
+            summary.finished,
+            summary.passes,
+            len(loop.queue),
+            running,
+            loop.now_ns,
+            self._workload.position(),
+        )
