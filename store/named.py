@@ -46,8 +46,8 @@ GROUP BY s.gate, s.reason ORDER BY 3 DESC, s.gate, s.reason LIMIT :limit""",
 
 _HOST_HIT_SKIPS: Final = NamedQuery(
     "host-hit-skips",
-    "Host-cache hits that were found and not loaded, by reason: at how many looks, with how many tokens, and how many "
-    "of those tokens were computed again because the request entered without them.",
+    "Host-cache hits that were found and not loaded, by reason: at how many looks (without repeats), with "
+    "how many tokens, and how many of those tokens were computed again because the request entered without them.",
     _columns("reason looks:looks matched_tokens:tokens admitted:requests recomputed_tokens:tokens"),
     """SELECT h.host_hit AS reason, count(*) AS looks, sum(d.matched_tokens) AS matched_tokens,
     sum(d.outcome IN (0, 1)) AS admitted,

@@ -61,7 +61,9 @@ def attribute(start_ns: int, end_ns: int, passes: Iterable[PassedBy], verdicts: 
     spending = _Spending(start_ns, end_ns)
     before: PassedBy | None = None
     for each in passes:
-        whole = each.number <= (before.last_pass if before is not None else 0) + 1
+        # With no pass known before it, one that began in the wait is the next only if it is the run's first.
+        known = before.last_pass if before is not None else each.number - 1 if each.start_ns < start_ns else 0
+        whole = each.number <= known + 1
         if before is not None and _met_at(before, start_ns) is not None:
             _spend_pass(before, verdicts, spending, each.start_ns, whole=whole)
         else:
