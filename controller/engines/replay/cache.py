@@ -268,9 +268,15 @@ class PrefixCache:
             done = first + want
             depth += 1
         if fresh and self._through and self._host.on:
-            self._host.copy(fresh, behind_gaps=False)
+            self._write_through(fresh)
         tree.touch(node)
         hold.node, hold.inside, hold.pages = node, inside, whole
+
+    def _write_through(self, fresh: list[Node]) -> None:
+        """Copy what has entered the tree, unless it is below what is not whole on the host: that could not be used."""
+        parent = fresh[0].parent
+        if parent is self._tree.root or (parent is not None and parent.host == self._tree.node_pages):
+            self._host.copy(fresh)
 
     def release(self, hold: Hold, tokens: int) -> None:
         """Let go of all a request holds, `tokens` tokens of it computed; what has ids stays as a prefix."""
@@ -289,7 +295,8 @@ class PrefixCache:
         """Evict least recently touched leaves, page by page, until no lane is overdrawn; the pages evicted."""
         pool, leaves, host = self.pool, self._tree.leaves, self._host
         write_back = host.on and not self._through
-        evicted = 0
+        one_lane = pool.lanes == 1
+        whole = part = 0
         missing = pool.missing()
         while missing:
             leaf = leaves.pop()
@@ -297,15 +304,21 @@ class PrefixCache:
             node, limit = leaf, leaves.next_stamp()
             while True:
                 if write_back:
-                    host.copy([node], behind_gaps=True)
-                take, missing = pool.evict(node, missing)
-                evicted += take
+                    host.copy([node])
+                if one_lane and not node.pins and node.device <= missing:
+                    whole += node.device  # most are; told to the pool all at once
+                    missing -= node.device
+                    node.device = 0
+                else:
+                    taken, missing = pool.evict(node, missing)
+                    part += taken
                 parent = node.parent
                 if node.device or parent is None:
                     leaves.offer(node)
                     break
                 parent.device_children -= 1
-                parent.stamp = max(parent.stamp, node.stamp - 1)
+                if node.stamp > parent.stamp:
+                    parent.stamp = node.stamp - 1
                 if not node.host:
                     del parent.children[node.key]
                 elif not node.host_children:
@@ -314,4 +327,6 @@ class PrefixCache:
                     leaves.offer(parent)
                     break
                 node = parent  # the chain's next leaf is the least recent of all: no need to queue it
-        return evicted
+        pool.free += whole
+        pool.evictable -= whole
+        return whole + part

@@ -25,54 +25,54 @@ class HostTier:
         self._tree = tree
         self._leaves = Leaves(Node.is_host_leaf, HOST)
 
-    def copy(self, nodes: list[Node], *, behind_gaps: bool) -> None:
-        """Copy device pages of nodes, which follow one another down a chain, as far as room can be made.
+    def copy(self, nodes: list[Node]) -> None:
+        """Copy the device pages of nodes that follow one another down a chain, as far as room can be made.
 
-        Without `behind_gaps` a node is passed over when its parent is not whole on the host: such a copy could not be
-        used.
+        Evicting for all of them at once takes whole chains of leaves in one go.
         """
-        per, root = self._tree.node_pages, self._tree.root
-        left = 0  # evicting for all of them at once takes whole chains of leaves in one go
+        want = 0
         for node in nodes:
             if node.device > node.host:
-                left += node.device - node.host
+                want += node.device - node.host
+        if want > self.free:
+            self.free += self._evict(want - self.free)
         for node in nodes:
-            want = node.device - node.host
-            parent = node.parent
-            if want <= 0 or parent is None:
+            more = node.device - node.host
+            if more <= 0:
                 continue
-            if behind_gaps or parent.host == per or parent is root:
-                if want > self.free:
-                    self._evict(left - self.free)
-                if taken := min(want, self.free):
-                    if not node.host:
-                        parent.host_children += 1
-                    node.host += taken
-                    self.free -= taken
-            left -= want
+            if more > self.free:
+                more = self.free
+                if not more:
+                    return
+            if not node.host and node.parent is not None:
+                node.parent.host_children += 1
+            node.host += more
+            self.free -= more
 
     def offer(self, node: Node) -> None:
         """Note a node that has left the device."""
         self._leaves.offer(node)
 
-    def _evict(self, pages: int) -> None:
-        """Drop least recently touched leaves that are not on the device, at most `pages` pages."""
+    def _evict(self, pages: int) -> int:
+        """Drop least recently touched leaves that are not on the device, at most `pages` pages; the pages dropped."""
         leaves = self._leaves
-        while pages and (leaf := leaves.pop()) is not None:
+        left = pages
+        while left and (leaf := leaves.pop()) is not None:
             node, limit = leaf, leaves.next_stamp()
             while True:
-                take = min(node.host, pages)
-                node.host -= take
-                pages -= take
-                self.free += take
                 parent = node.parent
-                if node.host or parent is None:
+                if node.host > left or parent is None:
+                    node.host -= left
                     leaves.offer(node)
-                    break
+                    return pages
+                left -= node.host
+                node.host = 0
                 parent.host_children -= 1
-                parent.stamp = max(parent.stamp, node.stamp - 1)
+                if node.stamp > parent.stamp:
+                    parent.stamp = node.stamp - 1
                 del parent.children[node.key]
-                if not pages or parent.stamp > limit or parent.device or parent.host_children or not parent.host:
+                if not left or parent.stamp > limit or parent.device or parent.host_children or not parent.host:
                     leaves.offer(parent)
                     break
                 node = parent  # the chain's next leaf is the least recent of all: no need to queue it
+        return pages - left
