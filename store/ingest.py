@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from controller.frames import DATA, LOSS, OVERHEAD_BYTES, Cursor, Frame
-from controller.losses import Loss
+from controller.journal.frames import DATA, LOSS, OVERHEAD_BYTES, Cursor, Frame
+from controller.journal.losses import Loss
 from controller.records import decode
 from estimator.errors import RecordError
 from store.database import BUSY_MS, failures, open_for_writing

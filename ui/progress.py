@@ -6,7 +6,7 @@ from typing import Final, Self
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from controller.engines.replay.loop import Progress as Standing
+from controller.engines.replay import Progress as Standing
 from ui.output import narrate, narration
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Literal
 
-from controller.engines.replay.cache import WritePolicy
-from controller.engines.replay.loop import (
+from controller.engines.replay import (
     DEFAULT_DEVICE_TOKENS,
     DEFAULT_HOST_TOKENS,
     DEFAULT_NEW_TOKEN_RATIO,
     ReplayEngine,
     Role,
 )
-from controller.engines.replay.loop import Progress as Standing
+from controller.engines.replay import Progress as Standing
+from controller.engines.replay.cache import WritePolicy
 from controller.engines.replay.step_time import DEFAULT_PRESET, StepTimeModel, step_time_model
 from controller.engines.replay.workload import Workload
 from controller.journal import JournalWriter
@@ -105,7 +105,7 @@ class SimulatedClock:
 
     def now(self) -> int:
         """Simulated ns since the run began."""
-        return 0 if self.engine is None else self.engine.now_ns
+        return 0 if self.engine is None else self.engine.loop.now_ns
 
     def wall(self) -> int:
         """Unix ns of that moment: simulated time counted from when the run really began."""

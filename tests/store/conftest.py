@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.admission import AdmissionPass, LoadAnswer
-from controller.frames import DATA, OVERHEAD_BYTES, Frame
+from controller.journal.frames import DATA, OVERHEAD_BYTES, Frame
 from controller.knobs import Knobs
 from controller.limits import Setting, effective, explain
 from controller.recorder import Recorder

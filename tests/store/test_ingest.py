@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.frames import DATA, LOSS, SEGMENT, Cursor, Frame
-from controller.losses import Loss
+from controller.journal.frames import DATA, LOSS, SEGMENT, Cursor, Frame
+from controller.journal.losses import Loss
 from controller.records import (
     Arrival,
     KnobChange,
@@ -229,7 +229,7 @@ def test_a_killed_ingest_goes_on_where_its_last_transaction_ended(database, tmp_
     program = (
         "import sys, pickle\n"
         "from pathlib import Path\n"
-        "from controller.frames import Frame\n"
+        "from controller.journal.frames import Frame\n"
         "from store import ingest\n"
         "ingest.CHUNK_BYTES = 2000\n"
         "frames = [Frame(*each) for each in pickle.loads(Path(sys.argv[2]).read_bytes())]\n"

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from controller.engines.replay.loop import DEFAULT_DEVICE_TOKENS, DEFAULT_HOST_TOKENS, DEFAULT_NEW_TOKEN_RATIO
+from controller.engines.replay import DEFAULT_DEVICE_TOKENS, DEFAULT_HOST_TOKENS, DEFAULT_NEW_TOKEN_RATIO
 from controller.engines.replay.sessions import agent_sessions
 from controller.engines.replay.step_time import DEFAULT_PRESET, PRESETS
 from controller.engines.replay.traces import open_trace

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 Role = Literal["unified", "prefill"]
 """`unified` prefills and decodes; `prefill` is a prefill node, which holds KV until it is handed over."""
 
-DEFAULT_DEVICE_TOKENS: Final = 1_000_000
-DEFAULT_HOST_TOKENS: Final = 4_000_000
+DEFAULT_DEVICE_TOKENS: Final = 4_000_000
+DEFAULT_HOST_TOKENS: Final = 8_000_000
 DEFAULT_NEW_TOKEN_RATIO: Final = 0.7
 PROGRESS_NS: Final = 100_000_000
 """Progress is told about every so often, in ns of wall time."""

@@ -1,6 +1,6 @@
-"""The flight recorder: frames appended to segments on a local disk, so that a killed engine loses nothing it wrote.
+"""JournalWriter: frames appended to segments on a local disk, so that a killed engine loses nothing it wrote.
 
-Payloads are bytes made elsewhere; the byte format is in `controller.frames`, reading in `controller.journal_reader`.
+Payloads are bytes made elsewhere; `frames` holds the byte format, `reader` reads it.
 """
 
 import contextlib
@@ -13,8 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from controller.cursors import read_cursor, read_cursors, remove_cursor, write_cursor
-from controller.frames import (
+from controller.journal.frames import (
     DATA,
     FORMAT,
     LOSS,
@@ -23,34 +22,14 @@ from controller.frames import (
     OVERHEAD_BYTES,
     SEGMENT,
     Cursor,
-    Frame,
     frame_builder,
 )
-from controller.journal_reader import JournalReader, Skipped
-from controller.losses import Loss, LossLedger, LossTotals
-from controller.retention import KeptSegment, Retention
-from controller.segments import SegmentHeader, list_segments, read_header, segment_name
+from controller.journal.losses import Loss, LossLedger, LossTotals
+from controller.journal.reader import JournalReader
+from controller.journal.retention import KeptSegment, Retention
+from controller.journal.segments import SegmentHeader, list_segments, read_header, segment_name
 from controller.whole_file import FILE_MODE, make_folders
 from estimator.errors import KnobError, RecordError, StorageError
-
-__all__ = [
-    "DATA",
-    "LOSS",
-    "LOST",
-    "SEGMENT",
-    "Cursor",
-    "Frame",
-    "JournalReader",
-    "JournalWriter",
-    "Loss",
-    "LossTotals",
-    "SegmentHeader",
-    "Skipped",
-    "read_cursor",
-    "read_cursors",
-    "remove_cursor",
-    "write_cursor",
-]
 
 LOST: Final = -1
 """What `append` returns for a frame that was counted as lost instead of written."""

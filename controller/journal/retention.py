@@ -4,9 +4,9 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.cursors import read_cursors
-from controller.frames import Cursor
-from controller.losses import Loss
+from controller.journal.cursors import read_cursors
+from controller.journal.frames import Cursor
+from controller.journal.losses import Loss
 
 
 @dataclass(slots=True)

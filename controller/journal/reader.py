@@ -7,9 +7,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from controller.frames import LOSS, SEGMENT, Cursor, Frame, Parsed, Tail, parse_frames
-from controller.losses import Loss
-from controller.segments import SegmentFile, SegmentHeader, list_segments, read_header
+from controller.journal.frames import LOSS, SEGMENT, Cursor, Frame, Parsed, Tail, parse_frames
+from controller.journal.losses import Loss
+from controller.journal.segments import SegmentFile, SegmentHeader, list_segments, read_header
 from estimator.errors import RecordError
 
 WINDOW_BYTES = 1 << 20

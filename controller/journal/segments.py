@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from controller.frames import FORMAT, MAGIC, SEGMENT, parse_frames
+from controller.journal.frames import FORMAT, MAGIC, SEGMENT, parse_frames
 from estimator.errors import RecordError
 
 _SEGMENT_NAME = re.compile(r"(\d{8,})-([0-9a-f]{8})\.journal")

@@ -21,7 +21,7 @@ from controller.journal import (
     JournalWriter,
     Loss,
 )
-from controller.segments import list_segments
+from controller.journal.segments import list_segments
 from estimator.errors import StorageError
 
 ROOT = Path(__file__).resolve().parents[2]

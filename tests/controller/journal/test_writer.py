@@ -27,7 +27,7 @@ from controller.journal import (
     remove_cursor,
     write_cursor,
 )
-from controller.segments import list_segments, read_header
+from controller.journal.segments import list_segments, read_header
 from estimator.errors import KnobError, RecordError, StorageError
 
 ROOT = Path(__file__).resolve().parents[2]

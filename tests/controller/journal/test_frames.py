@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.frames import (
+from controller.journal.frames import (
     DATA,
     FORMAT,
     HEADER_BYTES,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from controller.segments import own_fields
+from controller.journal.segments import own_fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from controller.frames import Cursor
+from controller.journal.frames import Cursor
 from controller.whole_file import FOLDER_MODE, write_whole
 from estimator.errors import RecordError, StorageError
 

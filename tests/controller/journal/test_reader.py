@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller import journal_reader
-from controller.frames import FORMAT, HEADER_BYTES, OVERHEAD_BYTES
 from controller.journal import DATA, SEGMENT, Cursor, JournalReader, JournalWriter
-from controller.segments import list_segments
+from controller.journal import reader as journal_reader
+from controller.journal.frames import FORMAT, HEADER_BYTES, OVERHEAD_BYTES
+from controller.journal.segments import list_segments
 from estimator.errors import RecordError
 
 
