@@ -12,7 +12,7 @@ from controller.engines.replay.summary import Summary
 from controller.limits import Setting, effective, largest_prompt
 from controller.records import KnobChange
 from controller.request import UNBOUNDED
-from estimator.errors import GlassgateError, KnobError, StorageError, UsageError
+from estimator.errors import KnobError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,7 +136,7 @@ class ReplayEngine:
             reason = loop.serve(iter(self._workload), None if progress is None else self._teller(progress))
         except StorageError:
             raise  # there is nowhere to record the end
-        except GlassgateError:
+        except BaseException:  # a bad line, a stuck queue, or an interrupt that nobody turned into `stop`
             record.end(loop.now_ns, "failed", summary.requests)
             raise
         record.end(loop.now_ns, reason, summary.requests)
