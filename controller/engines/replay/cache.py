@@ -160,18 +160,22 @@ class PrefixCache:
 
         There are no host pages behind a gap: leaves go first, and those of a chain before a copy of it would fail.
         """
-        per = self._tree.node_pages
+        per, keys = self._tree.node_pages, hold.keys
         nodes: list[tuple[Node, int]] = []
-        while True:
-            want = min(per, limit - depth * per)
-            have = min(node.host, want)
-            if have > offset:
-                nodes.append((node, have))
+        left = limit - depth * per
+        while left > per and node.host == per:
+            nodes.append((node, per))
+            left -= per
             depth += 1
-            child = node.children.get(hold.keys[depth]) if have == want and depth * per < limit else None
+            offset = 0
+            child = node.children.get(keys[depth])
             if child is None:
                 return tuple(nodes)
-            node, offset = child, 0
+            node = child
+        have = min(node.host, left)
+        if have > offset:
+            nodes.append((node, have))
+        return tuple(nodes)
 
     def load(self, hold: Hold) -> LoadAnswer:
         """Bring the host pages the last match saw to the device, all or none."""
