@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.decision import Decision
+from controller.engines.replay.decode import RunningBatch
 from controller.engines.replay.engine import ReplayEngine
 from controller.engines.replay.loop import ReplayStuck
 from controller.engines.replay.step_time import step_time_model
@@ -480,6 +481,31 @@ def test_two_replays_are_alike(rows, shape, way):
             yield record
 
     assert list(lines()) == list(lines())
+
+
+class OneStep(RunningBatch):
+    """A running batch that lets the loop run one step at a time."""
+
+    @property
+    def steps_to_finish(self):
+        """No further than the next step."""
+        return min(1, super().steps_to_finish)
+
+
+@settings(max_examples=40, deadline=None)
+@given(workloads, shapes, ways.filter(lambda way: way[0] == "unified"))
+def test_decode_at_once_is_decode_step_by_step(rows, shape, way):
+    """Passes, finishes and retractions are those of a loop that decodes one step at a time."""
+    role, setting, values = way
+    knobs = Knobs.parse({"page_size": 4, "chunked_prefill_size": 32} | values)
+    happened = []
+    for batch in (RunningBatch, OneStep):
+        made, shelf = engine(built(rows), role=role, setting=setting, knobs=knobs, **shape)
+        made.loop.running = batch(4)
+        made.run()
+        records = shelf.records(Pass | Finish | Retract | Abort)
+        happened.append([msgspec.structs.replace(r, decide_ns=0) if isinstance(r, Pass) else r for r in records])
+    assert happened[0] == happened[1]
 
 
 def test_the_mooncake_conversation_without_bounds():
