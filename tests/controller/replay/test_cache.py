@@ -1,6 +1,5 @@
 """The prefix cache."""
 
-import importlib.util
 from pathlib import Path
 from random import Random
 
@@ -13,10 +12,7 @@ from controller.engines.replay.traces import open_trace
 from controller.request import Lane
 from controller.vocabulary import HostHit
 from estimator.errors import InputError, UsageError
-
-_spec = importlib.util.spec_from_file_location("naive_cache", Path(__file__).with_name("naive_cache.py"))
-naive_cache = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(naive_cache)
+from tests.controller.replay import naive_cache
 
 TRACE = Path(__file__).resolve().parents[3].parent / "shared/traces/mooncake_conversation.jsonl"
 

@@ -3,18 +3,13 @@
 from itertools import pairwise
 from pathlib import Path
 
-import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from controller.decision import Decision
-from controller.engines.replay.decode import RunningBatch
 from controller.engines.replay.engine import ReplayEngine
 from controller.engines.replay.loop import ReplayStuck
 from controller.engines.replay.step_time import step_time_model
 from controller.engines.replay.traces import open_trace
-from controller.engines.replay.workload import Workload, WorkloadRequest
 from controller.knobs import Knobs
 from controller.limits import Setting
 from controller.recorder import Recorder
@@ -35,82 +30,9 @@ from controller.records import (
 )
 from controller.vocabulary import Gate, HostHit, Outcome, Reason
 from estimator.errors import InputError, StorageError, UsageError
+from tests.controller.replay.small_engine import Shelf, ask, engine, is_empty, replay
 
 TRACE = Path(__file__).resolve().parents[3].parent / "shared/traces/mooncake_conversation.jsonl"
-
-
-class PlainTime:
-    """1,000 ns for a prefill token, 100 ns for a decode step, 10 ns to move a token."""
-
-    def prefill_ns(self, extend_tokens, cached_tokens, batch_size, attention_pairs):
-        """By tokens computed alone."""
-        del cached_tokens, batch_size, attention_pairs
-        return 1_000 * extend_tokens
-
-    def decode_span_ns(self, batch_size, context_tokens, steps):
-        """By steps alone."""
-        del batch_size, context_tokens
-        return 100 * steps
-
-    def decode_steps_within(self, batch_size, context_tokens, ns):
-        """The inverse."""
-        del batch_size, context_tokens
-        return ns // 100
-
-    def transfer_ns(self, tokens):
-        """By tokens."""
-        return 10 * tokens
-
-
-class Shelf:
-    """A journal in memory."""
-
-    def __init__(self):
-        self.frames = []
-
-    def append(self, payload):
-        """Keep one frame."""
-        self.frames.append(payload)
-        return len(self.frames)
-
-    def records(self, kind=object):
-        """All records of a kind, in order."""
-        return [record for frame in self.frames for record in decode(frame) if isinstance(record, kind)]
-
-
-def ask(number, prompt, output=1, at=0, blocks=(), **more):
-    """One request of a workload."""
-    return WorkloadRequest(f"q{number}", at, prompt, output, tuple(blocks), **more)
-
-
-def engine(requests, *, block=4, **more):
-    """An engine on a small pool, and its journal."""
-    shelf = Shelf()
-    workload = Workload(name="test", block_tokens=block, requests=iter(requests))
-    arguments = {
-        "knobs": Knobs(page_size=4, chunked_prefill_size=64),
-        "step_time": PlainTime(),
-        "recorder": Recorder(shelf),
-        "device_tokens": 400,
-        "host_tokens": 0,
-    } | more
-    return ReplayEngine(workload, **arguments), shelf
-
-
-def replay(requests, **more):
-    """Replay requests to their end: engine, summary, journal."""
-    made, shelf = engine(requests, **more)
-    return made, made.run(), shelf
-
-
-def is_empty(made):
-    """Nothing is held: all of the pool is free or evictable, in every lane."""
-    pool = made.loop.cache.pool
-    return pool.free + pool.evictable == pool.pages and all(
-        free + loose == pool.pages // pool.lanes
-        for free, loose in zip(pool.lane_free, pool.lane_evictable, strict=True)
-        if pool.lanes > 1
-    )
 
 
 def test_the_life_of_one_request():
@@ -394,118 +316,6 @@ def test_memory_is_bounded_by_the_tiers():
         nodes.extend(node.children.values())
     assert len(nodes) <= 1 + 100 + 100
     assert len(made.loop._members) + len(made.loop.queue) + len(made.loop.held) < 10
-
-
-workloads = st.lists(
-    st.tuples(
-        st.integers(0, 40_000),
-        st.integers(1, 120),
-        st.integers(1, 40),
-        st.lists(st.integers(0, 2), min_size=40, max_size=40),
-        st.booleans(),
-        st.booleans(),
-    ),
-    min_size=1,
-    max_size=14,
-)
-shapes = st.fixed_dictionaries(
-    {
-        "device_tokens": st.sampled_from([None, 130, 200, 400]),
-        "host_tokens": st.sampled_from([None, 0, 60, 300]),
-        "write_policy": st.sampled_from(["write_through", "write_back"]),
-        "new_token_ratio": st.sampled_from([0.0, 0.7, 1.0]),
-    }
-)
-ways = st.sampled_from(
-    [
-        ("unified", Setting(has_model=False), {}),
-        ("unified", Setting(slots=2, has_model=False), {"max_requests": 2}),
-        ("unified", Setting(has_model=False), {"chunked_prefill_size": None}),
-        ("prefill", Setting(slots=3, has_model=False), {}),
-        ("prefill", Setting(lanes=3, context_parallel=True, has_model=False), {"shared_kv_batching": True}),
-        ("prefill", Setting(lanes=2, context_parallel=True, has_model=False), {}),
-    ]
-)
-
-
-def built(rows):
-    """Requests in order of arrival."""
-    requests = []
-    for number, (at, prompt, output, blocks, known, eos) in enumerate(sorted(rows, key=lambda row: row[0])):
-        covered = -(-(prompt + output if known else prompt) // 4)
-        requests.append(ask(number, prompt, output, at=at, blocks=blocks[:covered], ignore_eos=eos))
-    return requests
-
-
-@settings(max_examples=120, deadline=None)
-@given(workloads, shapes, ways)
-def test_everything_that_arrives_leaves(rows, shape, way):
-    """Whatever the workload, each request finishes with all its tokens or is refused for good, and the books close."""
-    role, setting, values = way
-    requests = built(rows)
-    knobs = Knobs.parse({"page_size": 4, "chunked_prefill_size": 32} | values)
-    made, summary, shelf = replay(requests, role=role, setting=setting, knobs=knobs, **shape)
-    finishes = {finish.number: finish for finish in shelf.records(Finish)}
-    aborted = {abort.number for abort in shelf.records(Abort)}
-    assert finishes.keys() | aborted == set(range(len(requests)))
-    assert not finishes.keys() & aborted
-    for number, finish in finishes.items():
-        assert finish.generated_tokens == (1 if role == "prefill" else requests[number].output_tokens)
-        assert finish.at_ns > requests[number].arrival_ns
-    assert is_empty(made)
-    firsts = [number for step in shelf.records(StepEnd) for number in step.first_tokens]
-    assert set(firsts) >= finishes.keys()
-    assert summary.requests == len(requests) == summary.finished + summary.aborts
-    for passed in shelf.records(Pass):
-        looked_at = sum(flat[8] == 0 for flat in passed.decisions)
-        assert looked_at + passed.not_reached == passed.queue
-        assert min(passed.before) >= 0
-    times = [step.end_ns for step in shelf.records(StepEnd)]
-    assert times == sorted(times)
-
-
-@settings(max_examples=20, deadline=None)
-@given(workloads, shapes, ways)
-def test_two_replays_are_alike(rows, shape, way):
-    """The same inputs give the same records, but for the time deciding took and the wall time of the start."""
-    role, setting, values = way
-    knobs = Knobs.parse({"page_size": 4, "chunked_prefill_size": 32} | values)
-
-    def lines():
-        _, _, shelf = replay(built(rows), role=role, setting=setting, knobs=knobs, **shape)
-        for record in shelf.records():
-            if isinstance(record, Pass):
-                record = msgspec.structs.replace(record, decide_ns=0)  # noqa: PLW2901 - the same but for that
-            if isinstance(record, RunStart):
-                record = msgspec.structs.replace(record, wall_ns=0)  # noqa: PLW2901 - the same but for that
-            yield record
-
-    assert list(lines()) == list(lines())
-
-
-class OneStep(RunningBatch):
-    """A running batch that lets the loop run one step at a time."""
-
-    @property
-    def steps_to_finish(self):
-        """No further than the next step."""
-        return min(1, super().steps_to_finish)
-
-
-@settings(max_examples=40, deadline=None)
-@given(workloads, shapes, ways.filter(lambda way: way[0] == "unified"))
-def test_decode_at_once_is_decode_step_by_step(rows, shape, way):
-    """Passes, finishes and retractions are those of a loop that decodes one step at a time."""
-    role, setting, values = way
-    knobs = Knobs.parse({"page_size": 4, "chunked_prefill_size": 32} | values)
-    happened = []
-    for batch in (RunningBatch, OneStep):
-        made, shelf = engine(built(rows), role=role, setting=setting, knobs=knobs, **shape)
-        made.loop.running = batch(4)
-        made.run()
-        records = shelf.records(Pass | Finish | Retract | Abort)
-        happened.append([msgspec.structs.replace(r, decide_ns=0) if isinstance(r, Pass) else r for r in records])
-    assert happened[0] == happened[1]
 
 
 def test_the_mooncake_conversation_without_bounds():
