@@ -23,19 +23,20 @@ def spread(first_lane: int, pages: int, lanes: int) -> list[int]:
 class LaneRoom:
     """Pages left in each lane during one pass."""
 
-    __slots__ = ("count", "page", "room")
+    __slots__ = ("count", "free", "page", "room")
 
     def __init__(self, capacity: Capacity, page: int) -> None:
         self.count = len(capacity.lanes)
         self.page = page
         reserved = math.ceil(capacity.reserved_tokens / (page * self.count))
+        self.free = [lane.free_pages for lane in capacity.lanes]
         self.room = [lane.free_pages + lane.evictable_pages - reserved for lane in capacity.lanes]
 
     def start(self, first_lane: int | None) -> int:
-        """The lane of a chain's page 0; a chain without one begins in the lane with the most room, lowest first."""
-        return (
-            first_lane if first_lane is not None else max(range(self.count), key=lambda lane: (self.room[lane], -lane))
-        )
+        """The lane of a chain's page 0; a chain without one begins in the lane with most free pages, lowest first."""
+        if first_lane is not None:
+            return first_lane
+        return max(range(self.count), key=lambda lane: (self.free[lane], -lane))
 
     def short_of(self, plan: Plan) -> tuple[int, int] | None:
         """(pages needed, pages left) in the first lane that cannot take its share of the candidate, else None.
@@ -61,8 +62,10 @@ class LaneRoom:
         own = spread((start + hit - unlocked) % count, unlocked, count)
         pages = -(-(plan.load + plan.extend + output) // page)
         taken = spread((start + hit) % count, pages, count)
+        allocated = spread((start + hit) % count, -(-(plan.load + plan.extend) // page), count)
         for lane in range(count):
             self.room[lane] -= own[lane] + taken[lane] + 1
+            self.free[lane] -= allocated[lane]
 
     def chunk_room(self) -> int:
         """Tokens a continuing chunk may take so that no lane runs out: the tightest lane's, times the lanes."""
