@@ -84,6 +84,13 @@ def test_a_chunk_parks_when_its_room_is_under_one_page(decided):
     assert none.numbers("L") == (64, 63, 1, "tokens")
 
 
+def test_half_a_token_under_a_page_is_under_a_page(decided):
+    """A reserve that ends in a fraction of a token parks a chunk whose room is a fraction under one page."""
+    case = {"knobs": PAGED, "active_chunk": LONG, "capacity": {"free_tokens": 64}}
+    half = {"running": [{"remaining_output_tokens": 1}], "new_token_ratio": 0.5}
+    assert decided(**case, **half).told["L"][0] == "park"
+
+
 def test_evictable_tokens_are_room_for_a_chunk(decided):
     """What eviction would free counts as room for a continuing chunk."""
     answer = decided(knobs=PAGED, capacity={"free_tokens": 0, "evictable_tokens": 64}, active_chunk=LONG)
@@ -145,6 +152,15 @@ def test_a_chunk_goes_on_without_chunking_as_a_whole(decided):
         knobs={"chunked_prefill_size": None}, active_chunk={"id": "L", "prompt_tokens": 30_000, "done_tokens": 100}
     )
     assert answer.extends == {"L": 29_900}
+
+
+def test_the_output_of_a_chunk_is_charged_with_its_last_piece(decided):
+    """A continuing chunk that goes on holds back nothing for its output yet; the one that ends does."""
+    case = {"knobs": PAGED, "capacity": {"free_tokens": 2048 + 64 + 10}}
+    goes_on = decided(active_chunk={**LONG, "output_tokens": 100}, **case)
+    assert goes_on.closed == ("chunk_tokens", "budget")
+    ends = decided(active_chunk={**LONG, "prompt_tokens": 9984 + 2048, "output_tokens": 100}, **case)
+    assert ends.closed == ("kv_capacity", "pool")
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -75,6 +75,25 @@ def test_members_promise_their_prompt_output_and_a_page(decided):
     assert answer.check("b", "kv_capacity")["limit"] == 1000 - 128 - 10 - 64
 
 
+def test_a_device_hit_that_a_member_locked_is_no_room_for_the_next(decided):
+    """An admitted candidate's device hit is locked from there on, so it is evictable for nobody behind it."""
+    queue = [{"prompt_tokens": 500, "device_hit_tokens": 300}, {"prompt_tokens": 10}]
+    answer = decided(queue, capacity={"free_tokens": 700, "evictable_tokens": 300})
+    assert answer.check("b", "kv_capacity")["limit"] == 1000 - 300 - 200 - 1
+    locked = decided([{**queue[0], "device_hit_locked": True}, queue[1]], capacity={"free_tokens": 700})
+    assert locked.check("b", "kv_capacity")["limit"] == 700 - 200 - 1
+
+
+def test_a_pass_with_no_room_left_is_closed_by_kv_capacity(decided):
+    """Room used up to the token by the page an admission rounds up to closes the pass."""
+    knobs = {"page_size": 64}
+    used_up = decided([{"prompt_tokens": 65}, {"prompt_tokens": 1}], knobs=knobs, capacity={"free_tokens": 192})
+    assert used_up.closed == ("kv_capacity", "pool")
+    assert used_up.not_reached == ["b"]
+    one_left = decided([{"prompt_tokens": 65}], knobs=knobs, capacity={"free_tokens": 193})
+    assert one_left.closed is None
+
+
 def test_an_own_unlocked_device_hit_is_no_room_while_the_candidate_is_tested(decided):
     """A candidate's own device hit stops being evictable while it is tested, and is not needed again."""
     queue = [{"prompt_tokens": 500, "device_hit_tokens": 300}]
@@ -127,6 +146,14 @@ def test_can_never_begins_where_an_empty_pool_would_make_it_wait(decided):
     assert never.told["a"] == ("refuse", "kv_capacity", "can_never")
     assert never.numbers("a") == (1000, 1000, 1, "tokens")
     assert decided([{"prompt_tokens": 898, "output_tokens": 100}], capacity=capacity).told["a"][0] == "admit"
+
+
+def test_a_device_hit_does_not_help_what_can_never_fit(decided):
+    """The whole prompt is held in the pool, so a device hit is part of the sum that can never fit."""
+    queue = [{"prompt_tokens": 899, "device_hit_tokens": 800, "output_tokens": 100}]
+    answer = decided(queue, capacity={"pool_tokens": 1000, "evictable_tokens": 800})
+    assert answer.told["a"] == ("refuse", "kv_capacity", "can_never")
+    assert answer.of("a")["observed"] == 1000
 
 
 def test_what_fits_the_empty_pool_waits_when_the_pool_is_full(decided):
