@@ -3,7 +3,8 @@
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,7 +28,7 @@ class Peaks(NamedTuple):
 class Watch(Protocol):
     """Counts what is allocated while it is entered."""
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> Self:
         """Start counting; what exists already is not counted."""
 
     def __exit__(self, *raised: object) -> None:
@@ -43,7 +44,7 @@ class Watch(Protocol):
         """Return the peaks so far."""
 
 
-class StorageWatch(TorchDispatchMode):
+class StorageWatch(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch types it not
     """Counts the storages behind tensors of one device kind, from their making until the last reference is gone.
 
     A storage is seen as the output of an operator. What a kernel allocates and frees within itself is not seen. Works
@@ -51,7 +52,7 @@ class StorageWatch(TorchDispatchMode):
     """
 
     def __init__(self, kind: str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call] # torch types it not
         self._kind = kind
         self._live: dict[int, tuple[weakref.ref[Any], int, str]] = {}
         self._known: dict[int, Any] = {}
@@ -61,9 +62,9 @@ class StorageWatch(TorchDispatchMode):
         self._counting = True
         self._total = self._requested = self._held = 0
 
-    def __enter__(self) -> "StorageWatch":
+    def __enter__(self) -> Self:
         """Start counting."""
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call] # torch types it not
         return self
 
     def know(self, *tensors: torch.Tensor) -> None:
@@ -116,7 +117,7 @@ class StorageWatch(TorchDispatchMode):
         if key in self._known or key in self._live:
             return
         size, stream = storage.nbytes(), self._stream
-        self._live[key] = (weakref.ref(storage, lambda _gone, key=key: self._forget(key)), size, stream)
+        self._live[key] = (weakref.ref(storage, partial(self._forget, key)), size, stream)
         self._total += size
         here = self._streams.get(stream, 0) + size
         self._streams[stream] = here
@@ -125,7 +126,7 @@ class StorageWatch(TorchDispatchMode):
         self._requested = max(self._requested, self._total)
         self._held = max(self._held, self._streams[COMPUTE] + sum(self._marks.values()))
 
-    def _forget(self, key: int) -> None:
+    def _forget(self, key: int, _gone: object) -> None:
         _reference, size, stream = self._live.pop(key)
         self._total -= size
         self._streams[stream] -= size
@@ -140,7 +141,7 @@ class CudaWatch:
         self._most = Peaks(0, 0, 0, 0)
         self._streams: dict[str, Any] = {}
 
-    def __enter__(self) -> "CudaWatch":
+    def __enter__(self) -> Self:
         """Wait for the device, empty the cache, and take what is allocated as the base."""
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()
@@ -168,7 +169,7 @@ class CudaWatch:
         if name == COMPUTE:
             return nullcontext()
         if name not in self._streams:
-            self._streams[name] = torch.cuda.Stream(self._device)
+            self._streams[name] = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call] # torch types it not
         return torch.cuda.stream(self._streams[name])
 
     def peaks(self) -> Peaks:
