@@ -107,6 +107,56 @@ def test_what_members_take_of_a_lane_is_gone_for_the_next(decided):
     assert answer.numbers("b") == (4, 4, 1, "pages")
 
 
+def own_hit(decided, free, *behind):
+    """A request of six pages, four of them an evictable device hit, on two lanes with two evictable pages each."""
+    lane = {"free_pages": free, "evictable_pages": 2}
+    request = {"prompt_tokens": 6 * 64, "device_hit_tokens": 4 * 64, "first_lane": 0}
+    return decided(
+        [request, *behind],
+        context_parallel=True,
+        knobs=PAGED,
+        capacity={"free_tokens": 100_000, "evictable_tokens": 4 * 64, "lanes": [lane, lane]},
+    )
+
+
+def test_an_own_device_hit_is_no_room_in_its_lanes(decided):
+    """The pages of a candidate's own unlocked device hit are no room in the lanes that own them."""
+    assert own_hit(decided, 3).told["a"][0] == "admit"
+    answer = own_hit(decided, 2)
+    assert answer.told["a"] == ("wait", "kv_capacity", "lane")
+    assert answer.numbers("a") == (2, 2, 1, "pages")
+
+
+def test_a_device_hit_that_a_member_locked_is_no_room_in_its_lanes(decided):
+    """Behind a member its locked pages, its computed ones and one spare page are gone from every lane."""
+    answer = own_hit(decided, 10, {"prompt_tokens": 14 * 64, "first_lane": 0})
+    assert answer.told["b"] == ("wait", "kv_capacity", "lane")
+    assert answer.numbers("b") == (8, 8, 1, "pages")
+    assert own_hit(decided, 10, {"prompt_tokens": 12 * 64, "first_lane": 0}).told["b"][0] == "admit"
+
+
+def test_what_is_computed_lies_behind_the_hit(decided):
+    """Pages to compute go on where a device hit ends: behind one page in lane 0 the next is lane 1's."""
+    request = {"prompt_tokens": 2 * 64, "device_hit_tokens": 64, "device_hit_locked": True, "first_lane": 0}
+    case = {"context_parallel": True, "knobs": PAGED}
+    assert decided([request], capacity={"lanes": lanes(2, 3)}, **case).told["a"][0] == "admit"
+    assert decided([request], capacity={"lanes": lanes(3, 2)}, **case).told["a"] == ("wait", "kv_capacity", "lane")
+    behind = {"prompt_tokens": 13 * 64, "first_lane": 0}
+    assert decided([request, behind], capacity={"lanes": lanes(10, 10)}, **case).told["b"][0] == "admit"
+    assert decided([request, behind], capacity={"lanes": lanes(9, 10)}, **case).told["b"][0] == "wait"
+
+
+@pytest.mark.parametrize(
+    "member", [{"prompt_tokens": 6 * 64, "host_hit_tokens": 4 * 64}, {"prompt_tokens": 64, "output_tokens": 5 * 64}]
+)
+def test_loads_and_output_are_promised_in_their_lanes(decided, member):
+    """What a member loads from the host and what it may generate is gone from its lanes for the next."""
+    queue = [{**member, "first_lane": 0}, {"prompt_tokens": 10 * 64, "first_lane": 0}]
+    answer = decided(queue, context_parallel=True, knobs=PAGED, capacity={"lanes": lanes(10, 10)})
+    assert answer.told["b"] == ("wait", "kv_capacity", "lane")
+    assert answer.numbers("b") == (6, 6, 1, "pages")
+
+
 def test_the_reserve_of_running_requests_falls_evenly_on_the_lanes(decided):
     """What running requests hold back is taken from every lane, in whole pages."""
     answer = decided(

@@ -2,9 +2,10 @@
 
 import pytest
 
+from controller.admission import LoadAnswer
 from controller.knobs import Knobs
 from controller.request import Candidate, Capacity, PrefixMatch
-from controller.vocabulary import HostHit
+from controller.vocabulary import HostHit, Outcome
 
 
 def hit(host, prompt=1000, **more):
@@ -172,6 +173,18 @@ def test_the_second_ladder_may_keep_the_candidate_out(drive, fake_engine):
     assert driven.engine.commits == [0]
     assert driven.closed == ("extend_tokens", "limit")
     assert driven.drawn == 2
+
+
+def test_a_load_that_brings_a_part_has_failed(drive, fake_engine):
+    """Loading is all or nothing: an engine that brings less than was asked is answered as one that brings nothing."""
+
+    class Partly(fake_engine):
+        def load_back(self, _candidate, tokens):
+            return LoadAnswer(tokens - 1, HostHit.ALLOCATOR)
+
+    driven = drive([waiting(0, host_tokens=600)], engine=Partly())
+    assert driven.result.batch == ((0, Outcome.ADMIT, 1000, 0, 0, 0),)
+    assert driven.decisions[0].checks_before_load_failure
 
 
 def test_a_failed_load_is_tried_once(drive, fake_engine):
