@@ -116,6 +116,24 @@ def test_a_pool_grows_to_what_is_said_to_be_in_it():
     assert decide({"capacity": {"free_tokens": 4_000_000}, "queue": queue})["decisions"][0]["outcome"] != "refuse"
 
 
+def test_hits_on_the_same_evictable_tokens_are_locked_once():
+    """What an earlier member's device hit locked is no longer evictable, so a later hit on it takes no further room."""
+    request = {"prompt_tokens": 500, "device_hit_tokens": 300, "output_tokens": 0}
+    case = {
+        "capacity": {"pool_tokens": 10_000, "free_tokens": 2000, "evictable_tokens": 300},
+        "queue": [{"id": "a", **request}, {"id": "b", **request}],
+    }
+    limits = [decision["checks"][3]["limit"] for decision in decide(case)["decisions"]]
+    assert limits == [2300 - 300, 2300 - 300 - 200 - 1]
+
+
+def test_what_a_request_has_generated_is_no_output_to_come():
+    """Of a retracted request only the tokens still to generate are part of what it needs."""
+    request = {"id": "a", "prompt_tokens": 500, "output_tokens": 100, "generated_tokens": 60}
+    check = decide({"queue": [request]})["decisions"][0]["checks"][3]
+    assert check["observed"] == 500 + 40 + 1
+
+
 @pytest.mark.parametrize(
     ("path", "case"),
     [
