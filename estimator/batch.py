@@ -1,5 +1,7 @@
 """The admission controller's seam: a batch that grows one candidate at a time, its peak ready after each."""
 
+from dataclasses import replace
+from fractions import Fraction
 from operator import add as plus
 from typing import Any, NamedTuple, Self
 
@@ -70,6 +72,12 @@ class BatchEstimator:
         """Return an estimator for a preset's name or a config.json's path, by default in the engine's default run."""
         geometry = model(name)
         return cls(geometry, context if context is not None else RunContext.default_for(geometry))
+
+    def with_safety(self, percent: int | None) -> "BatchEstimator":
+        """Return this estimator with its peaks multiplied by `percent`/100, or as it stands for None."""
+        if percent is None:
+            return self
+        return BatchEstimator(self.geometry, replace(self.context, safety_factor=Fraction(percent, 100)))
 
     def add(self, state: BatchState, prefix_tokens: int, extend_tokens: int, loaded_tokens: int = 0) -> BatchState:
         """Return the batch with one more member. Constant time; the given state is left as it is.

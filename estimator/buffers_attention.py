@@ -138,12 +138,45 @@ def mla_extend_kv(g: Geometry, c: RunContext) -> Terms:
     return {"Te": 2 * local_heads(g, c) * width} if g.is_mla and not g.is_sparse else NONE
 
 
+def _accumulator_row(g: Geometry, c: RunContext) -> int:
+    return local_heads(g, c) * (2 * g.v_head_dim + 4) if g.is_mla and not g.is_sparse else 0
+
+
+@ATTENTION.buffer("attention", "(2 Hl v + 4 Hl) T", "deepseek_common/attention_forward_methods/forward_mha.py:566-588")
+def mla_accumulated(g: Geometry, c: RunContext) -> Terms:
+    """Running output and log-sum-exp over the prefix chunks so far."""
+    return {"To": row} if (row := _accumulator_row(g, c)) else NONE
+
+
 @ATTENTION.buffer(
-    "attention", "3 (2 Hl v + 4 Hl) T", "deepseek_common/attention_forward_methods/forward_mha.py:566-588"
+    "attention", "2 (2 Hl v + 4 Hl) T", "deepseek_common/attention_forward_methods/forward_mha.py:566-588"
 )
-def mla_accumulators(g: Geometry, c: RunContext) -> Terms:
-    """Running output and log-sum-exp, those of the chunk, and their merge."""
-    return {"To": 3 * local_heads(g, c) * (2 * g.v_head_dim + 4)} if g.is_mla and not g.is_sparse else NONE
+def mla_chunk_out(g: Geometry, c: RunContext) -> Terms:
+    """Output and log-sum-exp of one prefix chunk, and their merge with those so far."""
+    return {"To": 2 * row} if (row := _accumulator_row(g, c)) else NONE
+
+
+@ATTENTION.buffer(
+    "attention", "2 Hl (2 nope + v + r) n", "deepseek_common/attention_forward_methods/forward_mha.py:296-325"
+)
+def mla_kv_kept(g: Geometry, c: RunContext) -> Terms:
+    """Keys and values made all at once, which the caller still holds while the output is projected."""
+    width = 2 * g.qk_nope_head_dim + g.v_head_dim + g.qk_rope_head_dim
+    return {"nk": 2 * local_heads(g, c) * width} if g.is_mla else NONE
+
+
+@ATTENTION.buffer("attention", "2 Hl v Tp", "deepseek_common/attention_forward_methods/forward_mla.py:911-923")
+def attn_values(g: Geometry, c: RunContext) -> Terms:
+    """Attention output unfolded from the latent space, bf16."""
+    return {"Ta": 2 * local_heads(g, c) * g.v_head_dim} if g.is_mla else NONE
+
+
+@ATTENTION.buffer(
+    "attention", "2 h Tp", "deepseek_common/attention_forward_methods/forward_mla.py:946; models/llama.py"
+)
+def attn_projected(g: Geometry, _c: RunContext) -> Terms:
+    """Output of the attention part, bf16, made while the kernel's operands and output still stand."""
+    return {"Tp": 2 * g.hidden_size}
 
 
 @ATTENTION.buffer(

@@ -19,6 +19,12 @@ def qkv_latent(g: Geometry, _c: RunContext) -> Terms:
     return {"Tp": 2 * (g.q_lora_rank + g.latent_dim)} if g.is_mla else NONE
 
 
+@INDEX.buffer("attention", "2 ql Tp", "deepseek_common/attention_forward_methods/forward_mla.py:363-371")
+def q_low_normed(g: Geometry, _c: RunContext) -> Terms:
+    """Normalised low-rank queries, bf16; the indexer reads them, so they stand until it is done."""
+    return {"Tp": 2 * g.q_lora_rank} if g.is_mla else NONE
+
+
 @INDEX.buffer("attention", "2 Hl (nope + r) Tp", "deepseek_common/attention_forward_methods/forward_mla.py:400-405")
 def q_heads(g: Geometry, c: RunContext) -> Terms:
     """Query heads, bf16; made before the indexer runs."""

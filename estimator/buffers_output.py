@@ -56,6 +56,20 @@ def mlp_work(g: Geometry, c: RunContext) -> Terms:
     return {"Tm": k * row, "one": ceil_div(g.routed_experts, spec.ep) * _EXPERT_PAD_ROWS * row}
 
 
+@OUTPUT.buffer("mlp", "2 h Tm", "models/deepseek_v2.py:1328-1337", bound="upper")
+def mlp_shared_out(g: Geometry, c: RunContext) -> Terms:
+    """Output of the shared experts, bf16, alive while the routed ones run; fused with them it is one expert more."""
+    return {"Tm": 2 * g.hidden_size} if g.shared_experts and c.mlp.kind.startswith("moe") else NONE
+
+
+@OUTPUT.buffer("mlp", "(4 E + 12 k) Tm + 252 E", "models/deepseek_v2.py:1347-1367; fused_moe.py:485-490", bound="upper")
+def mlp_routing(g: Geometry, c: RunContext) -> Terms:
+    """Router logits, fp32, weights and ids of the chosen experts, and rows sorted by expert in tiles of 64."""
+    if not c.mlp.kind.startswith("moe"):
+        return NONE
+    return {"Tm": 4 * g.routed_experts + 12 * g.experts_per_token, "one": 4 * 63 * g.routed_experts}
+
+
 @OUTPUT.buffer("mlp", "2 h Tm", "layers/dp_attention.py:291-300")
 def mlp_gathered(g: Geometry, c: RunContext) -> Terms:
     """Rows of all ranks gathered for the feed-forward part (data-parallel attention, or full rows under CP), bf16."""

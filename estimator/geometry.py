@@ -17,6 +17,7 @@ _KEYS: dict[str, str] = {
     "n_routed_experts": "routed_experts",
     "num_experts": "routed_experts",
     "num_local_experts": "routed_experts",
+    "n_shared_experts": "shared_experts",
     "num_attention_heads": "heads",
     "num_key_value_heads": "kv_heads",
     "head_dim": "head_dim",
@@ -47,7 +48,7 @@ _NO_EFFECT = frozenset((
     "bos_token_id", "decoder_sparse_step", "dtype", "eos_token_id", "ep_size", "first_k_dense_replace",
     "hidden_act", "index_skip_topk_offset", "index_topk_pattern", "indexer_rope_interleave", "indexer_types",
     "initializer_range", "layer_types", "max_window_layers", "mlp_bias", "mlp_layer_types", "mlp_only_layers",
-    "model_type", "moe_layer_freq", "n_group", "n_shared_experts", "norm_topk_prob", "num_mtp_layers",
+    "model_type", "moe_layer_freq", "n_group", "norm_topk_prob", "num_mtp_layers",
     "num_nextn_predict_layers",
     "output_router_logits", "pad_token_id", "partial_rotary_factor", "pretraining_tp", "qk_head_dim",
     "quantization_config", "rms_norm_eps", "rope_interleave", "rope_parameters", "rope_scaling", "rope_theta",
@@ -87,6 +88,7 @@ class Geometry:
     moe_intermediate_size: int = 0
     experts_per_token: int = 0
     routed_experts: int = 0
+    shared_experts: int = 0
 
     def __post_init__(self) -> None:
         """Raise InputError for a dimension that cannot be one."""

@@ -196,7 +196,7 @@ def _symbol_blocks(g: Geometry, c: RunContext) -> list[tuple[tuple[str, ...], st
     return blocks
 
 
-_PATHS = ("Ta", "Td", "n", "Te", "To", "ids")
+_PATHS = ("Ta", "Td", "n", "nk", "Te", "To", "ids")
 
 
 def _sparse_blocks(g: Geometry, c: RunContext, *, ragged: bool) -> list[tuple[tuple[str, ...], str]]:
@@ -213,7 +213,7 @@ def _sparse_blocks(g: Geometry, c: RunContext, *, ragged: bool) -> list[tuple[tu
         (("Rk",), "Rk = 0 if dense else Tp"),
         (("Ta",), "Ta = 0 if dense else Tp"),
         (("Td",), "Td = T if dense else 0"),
-        (("n",), "n = T + P if dense else 0"),
+        (("n", "nk"), "n = nk = T + P if dense else 0"),
         (("ids",), "ids = T + P if dense and P else 0"),
         (("Te",), "Te = 0"),
         (("To",), "To = 0"),
@@ -245,13 +245,13 @@ if scored:
 
 def _plain_mla_block(c: RunContext) -> tuple[tuple[str, ...], str]:
     absorbed = "False" if c.cp == 1 else "split"
-    start = f"Ta = Td = n = Te = To = ids = 0\nif {absorbed}:\n    Ta = Tp"
+    start = f"Ta = Td = n = nk = Te = To = ids = 0\nif {absorbed}:\n    Ta = Tp"
     if c.prefill_impl == "triton":
-        return _PATHS, f"{start}\nelif P:\n    Ta = Tp\nelse:\n    Td = n = T"
+        return _PATHS, f"{start}\nelif P:\n    Ta = Tp\nelse:\n    Td = n = nk = T"
     if c.prefill_impl != "trtllm_mla":
         start += f"\nelif 0 < P < {c.chunked_prefix_threshold}:\n    Ta = Tp"
     if c.prefill_impl in ONE_SHOT_IMPLS:
-        start += f"\nelif T + P <= {c.dense_capacity}:\n    Td = T\n    n = T + P\n    ids = n if P else 0"
+        start += f"\nelif T + P <= {c.dense_capacity}:\n    Td = T\n    n = nk = T + P\n    ids = n if P else 0"
     return (
         _PATHS,
         f"""{start}

@@ -25,6 +25,7 @@ _V3 = Geometry(
     moe_intermediate_size=2048,
     experts_per_token=8,
     routed_experts=256,
+    shared_experts=1,
     heads=128,
     kv_heads=128,
     kv_lora_rank=512,
@@ -44,6 +45,7 @@ _GLM5 = Geometry(
     moe_intermediate_size=2048,
     experts_per_token=8,
     routed_experts=256,
+    shared_experts=1,
     heads=64,
     kv_heads=64,
     kv_lora_rank=512,
@@ -93,7 +95,7 @@ PRESETS: dict[str, Preset] = {
     "deepseek-v3.2": Preset(
         _V32,
         "a stored copy of config.json in a tutorial and a config parser test; head dims agree with SGLang 0.5.23 "
-        "forward_mha.py:123-128; routed experts as in DeepSeek-V3",
+        "forward_mha.py:123-128; routed and shared experts as in DeepSeek-V3",
     ),
     "glm-5": Preset(
         _GLM5,

@@ -57,6 +57,7 @@ class Sizes(NamedTuple):
     Ta: int  # rows of the absorbed (sparse) attention path
     Td: int  # rows of the dense attention path that need no accumulators
     n: int  # context tokens whose K and V are materialised at once
+    nk: int  # the same where they are not a chunk of a prefix, which is let go before
     Te: int  # extend tokens materialised beside a prefix chunk
     To: int  # rows with accumulators of a chunked prefix
     ids: int  # KV slots listed for materialising
@@ -170,6 +171,7 @@ def _on_rank(
         Ta=rows.physical if absorbed else 0,
         Td=extend if geometry.is_mla and not absorbed and not (plain and plain.accumulated) else 0,
         n=total if dense else plain.context if plain else 0,
+        nk=total if dense else plain.context if plain and not plain.accumulated else 0,
         Te=plain.extend if plain else 0,
         To=plain.accumulated if plain else 0,
         ids=(total if prefix else 0) if dense else plain.ids if plain else 0,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from estimator.context import RunContext
 from estimator.geometry import Geometry
 
-# In the order they run. The four draft phases repeat a layer for the speculative draft.
+# In the order they run. The draft phases repeat a layer for the speculative draft.
 PHASES: tuple[str, ...] = (
     "prepare",
     "attn_build",
@@ -18,7 +18,9 @@ PHASES: tuple[str, ...] = (
     "index_build",
     "index_score",
     "index_topk",
+    "attn_kv",
     "attn",
+    "attn_project",
     "mlp",
     "final_gather",
     "lm_head",
@@ -26,14 +28,18 @@ PHASES: tuple[str, ...] = (
     "draft_build",
     "draft_score",
     "draft_topk",
+    "draft_kv",
     "draft_attn",
+    "draft_project",
     "draft_mlp",
 )
 _DRAFT_OF = {
     "index_build": "draft_build",
     "index_score": "draft_score",
     "index_topk": "draft_topk",
+    "attn_kv": "draft_kv",
     "attn": "draft_attn",
+    "attn_project": "draft_project",
     "mlp": "draft_mlp",
 }
 COMPUTE, TRANSFER, GATHER, PREFETCH = "compute", "transfer", "gather", "prefetch"
@@ -110,8 +116,9 @@ TIMELINE: tuple[Window, ...] = (
     Window("embed", COMPUTE, "embed", "embed", ("embed_full", "embed_local")),
     # one layer
     Window("layer", COMPUTE, "index_build", "mlp", ("residual", "hidden_normed")),
-    Window("projections", COMPUTE, "index_build", "attn", ("qkv_latent", "q_heads")),
-    Window("latent gather", GATHER, "index_build", "attn",
+    Window("projections", COMPUTE, "index_build", "attn_project", ("qkv_latent", "q_heads")),
+    Window("low-rank queries", COMPUTE, "index_build", "index_topk", ("q_low_normed",)),
+    Window("latent gather", GATHER, "index_build", "attn_project",
            ("cp_latent_local", "cp_latent_gathered", "cp_latent_full")),
     Window("index key gather", COMPUTE, "index_build", "index_build", ("index_k_chunk_gathered",)),
     Window("quantise", COMPUTE, "index_build", "index_build", ("index_q_bf16",)),
@@ -123,15 +130,19 @@ TIMELINE: tuple[Window, ...] = (
     Window("top-k of the chunk before", COMPUTE, "index_score", "index_score", ("topk_chunk_prev",)),
     Window("top-k", COMPUTE, "index_topk", "index_topk",
            ("topk_chunk_out", "topk_chunk_next", "topk_page_table_rows", "topk_score_copy")),
-    Window("top-k result", COMPUTE, "index_score", "attn", ("topk_indices",)),
+    Window("top-k result", COMPUTE, "index_score", "attn_project", ("topk_indices",)),
     Window("top-k kept", COMPUTE, "mlp", "mlp", ("topk_indices",), _topk_reused),
     Window("top-k of the layer before", COMPUTE, "index_build", "mlp", ("topk_indices_last",)),
     Window("attention", COMPUTE, "attn", "attn",
-           ("q_absorbed", "q_concat", "q_merged_fp8", "q_head_padded", "attn_out", "attn_lse",
-            "kv_dequant_bf16", "kv_concat", "kv_pool_quantised",
-            "mla_latent", "mla_kv_b", "mla_k", "mla_extend_kv", "mla_accumulators",
-            "qkv", "kv_fp8_cast", "cp_kv_local", "cp_kv_full_a", "cp_kv_full_b")),
-    Window("feed-forward", COMPUTE, "mlp", "mlp", ("mlp_work", "mlp_gathered")),
+           ("q_concat", "q_merged_fp8", "q_head_padded", "attn_lse", "kv_dequant_bf16", "kv_concat",
+            "kv_pool_quantised", "mla_chunk_out", "kv_fp8_cast", "cp_kv_local", "cp_kv_full_a", "cp_kv_full_b")),
+    Window("latent rows", COMPUTE, "attn_kv", "attn_kv", ("mla_latent",)),
+    Window("keys and values", COMPUTE, "attn_kv", "attn", ("mla_kv_b", "mla_k")),
+    Window("chunked prefix", COMPUTE, "attn_kv", "attn_project", ("mla_extend_kv", "mla_accumulated")),
+    Window("operands", COMPUTE, "attn", "attn_project", ("q_absorbed", "attn_out", "qkv")),
+    Window("projection", COMPUTE, "attn_project", "attn_project",
+           ("mla_kv_kept", "attn_values", "attn_projected")),
+    Window("feed-forward", COMPUTE, "mlp", "mlp", ("mlp_work", "mlp_gathered", "mlp_shared_out", "mlp_routing")),
     # the next layer's dense buffers, made while this layer runs
     Window("next layer", PREFETCH, "index_build", "mlp",
            ("index_k_gather", "index_k_scale_gather", "kv_dequant_bf16", "mla_latent", "mla_kv_b", "mla_k",

@@ -39,6 +39,7 @@ class Step:
         self.config, self.run, self.requests = config, run, requests
         self.tape = Tape()
         self.shared = []  # top-k results that layers hand on
+        self.fed = 0
         self.tp, self.cp = run["tp"], run.get("cp", 1)
         self.extends = [extend for _, extend in requests]
         self.prefixes = [prefix for prefix, _ in requests]
@@ -166,6 +167,7 @@ class Step:
         nope, rope, value = config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["v_head_dim"]
         width = config["kv_lora_rank"] + rope
         projected = [new(self.padded, config["q_lora_rank"] + width, item=2)]
+        low = new(self.padded, config["q_lora_rank"], item=2)
         projected.append(new(self.padded, heads, nope + rope, item=2))
         kept = []
         sparse = bool(config.get("index_topk"))
@@ -177,12 +179,14 @@ class Step:
                 kept.append(new(self.tokens, width, item=item))
         if sparse and not self._short_contexts():
             chosen = self._index()
+            free(low)
             self._sparse_attention(heads, width)
             if config.get("index_topk_freq", 1) > 1:
                 self.shared = [*self.shared, chosen]
             else:
                 kept.append(chosen)
         else:
+            free(low)
             self._dense_attention(heads, nope, rope, value, width, sparse=sparse)
         free(*projected, *kept)
 
@@ -223,55 +227,58 @@ class Step:
     def _sparse_attention(self, heads, width):
         new, free, rank = self.tape.new, self.tape.free, self.config["kv_lora_rank"]
         impl, fp8 = self.run["prefill_impl"], self.run["kv_dtype"] == "fp8"
-        made = [new(self.padded, heads, rank, item=2)]
+        folded = new(self.padded, heads, rank, item=2)
         if impl == "trtllm" and fp8:
-            made.append(new(self.padded, heads, width, item=1))
-            made.append(new(self.padded, heads, rank, item=2))
+            made = [new(self.padded, heads, width, item=1)]
+            out = new(self.padded, heads, rank, item=2)
         else:
-            made.append(new(self.padded, heads, width, item=2))
+            made = [new(self.padded, heads, width, item=2)]
             unit = 128 if self.run["sm_major"] >= 10 and impl == "flashmla_sparse" else 64
             padded = align(heads, unit)
             if padded != heads:
                 made.append(new(self.padded, padded, width, item=2))
             if impl == "flashmla_sparse" and fp8:
                 made.append(new(sum(self.contexts_here) if any(self.prefixes) else self.tokens, width, item=2))
-            made.append(new(self.padded, padded, rank, item=2))
+            out = new(self.padded, padded, rank, item=2)
             made += [new(self.padded, padded, item=4) for _ in range(2 if impl == "flashmla_sparse" else 1)]
         free(*made)
+        self._project(heads, folded, out)
+
+    def _project(self, heads, folded, out):
+        """Unfold the output from the latent space, project it, and let go of the kernel's operands."""
+        values = self.tape.new(self.padded, heads, self.config["v_head_dim"], item=2)
+        projected = self.tape.new(self.padded, self.config["hidden_size"], item=2)
+        self.tape.free(values, projected, folded, out)
 
     def _dense_attention(self, heads, nope, rope, value, width, *, sparse):
-        new, free = self.tape.new, self.tape.free
+        new, free, hidden = self.tape.new, self.tape.free, self.config["hidden_size"]
         prefix, total = sum(self.prefixes), sum(self.contexts)
-        made = []
         if self.split or (not sparse and 0 < prefix < 8192):
             rank = self.config["kv_lora_rank"]
-            made += [new(self.padded, heads, rank, item=2), new(self.padded, heads, rank, item=2)]
-            made.append(new(self.padded, heads, item=4))
+            folded, out = new(self.padded, heads, rank, item=2), new(self.padded, heads, rank, item=2)
+            free(new(self.padded, heads, item=4))
+            self._project(heads, folded, out)
         elif sparse or total <= MIXED_SLICE:
-            made += [
-                new(total, width, item=2),
-                new(total, heads, nope + value, item=2),
-                new(total, heads, nope + rope, item=2),
-                new(self.tokens, heads, value, item=2),
-                new(self.tokens, heads, item=4),
-            ]
+            latent = new(total, width, item=2)
+            made = [new(total, heads, nope + value, item=2), new(total, heads, nope + rope, item=2)]
+            free(latent)
+            made.append(new(self.tokens, heads, value, item=2))
+            free(new(self.tokens, heads, item=4))
+            free(*made, new(self.tokens, hidden, item=2))
         else:
-            made += [new(self.tokens, heads, nope + value, item=2), new(self.tokens, heads, nope + rope, item=2)]
+            made = [new(self.tokens, heads, nope + value, item=2), new(self.tokens, heads, nope + rope, item=2)]
             sums = [new(self.tokens, heads, value, item=2), new(self.tokens, heads, item=4)]
             slice_tokens = MIXED_SLICE // len(self.requests)
             for start in range(0, max(self.prefixes), slice_tokens):
                 part = sum(max(0, min(each - start, slice_tokens)) for each in self.prefixes)
-                piece = [
-                    new(part, width, item=2),
-                    new(part, heads, nope + value, item=2),
-                    new(part, heads, nope + rope, item=2),
-                ]
+                latent = new(part, width, item=2)
+                piece = [new(part, heads, nope + value, item=2), new(part, heads, nope + rope, item=2)]
+                free(latent)
                 piece += [new(self.tokens, heads, value, item=2), new(self.tokens, heads, item=4)]
                 merged = [new(self.tokens, heads, value, item=2), new(self.tokens, heads, item=4)]
                 free(*piece, *sums)
                 sums = merged
-            free(*sums)
-        free(*made)
+            free(*made, *sums, new(self.tokens, hidden, item=2))
 
     def _grouped_attention(self):
         new, free, config = self.tape.new, self.tape.free, self.config
@@ -286,21 +293,25 @@ class Step:
         if self.run["kv_dtype"] == "fp8":
             made += [new(self.tokens, pairs, dim, item=1), new(self.tokens, pairs, dim, item=1)]
         made.append(new(self.padded, heads, dim, item=2))
-        free(*made)
+        free(*made[1:-1])
+        free(made[0], made[-1], new(self.padded, config["hidden_size"], item=2))
 
     def _feed_forward(self):
         new, free, config = self.tape.new, self.tape.free, self.config
         hidden = config["hidden_size"]
         if "moe_intermediate_size" not in config:
-            inner = config["intermediate_size"] // self.tp
-            free(
-                new(self.padded, 2 * inner, item=2),
-                new(self.padded, inner, item=2),
-                new(self.padded, hidden, item=2),
-            )
+            self._gated(config["intermediate_size"] // self.tp)
+            free(self.fed)
             return
         chosen, inner = config["num_experts_per_tok"], config["moe_intermediate_size"] // self.tp
+        experts = config["n_routed_experts"]
+        self._gated(inner)
         made = [
+            self.fed,
+            new(self.padded, experts, item=4),
+            new(self.padded, chosen, item=4),
+            new(self.padded, chosen, item=4),
+            new(self.padded * chosen + experts * 63, item=4),
             new(self.padded, hidden, item=1),
             new(self.padded, hidden // 128, item=4),
             new(self.padded, hidden, item=2),
@@ -311,6 +322,13 @@ class Step:
         made += [second, new(self.padded, chosen, inner, item=1), new(self.padded, chosen, -(-inner // 128), item=4)]
         made.append(new(self.padded, chosen, hidden, item=2))
         free(*made)
+
+    def _gated(self, inner):
+        """A dense feed-forward part, or a shared expert; its output stays."""
+        new, free = self.tape.new, self.tape.free
+        work = new(self.padded, 2 * inner, item=2), new(self.padded, inner, item=2)
+        self.fed = new(self.padded, self.config["hidden_size"], item=2)
+        free(*work)
 
     def _output(self):
         new, free, config = self.tape.new, self.tape.free, self.config

@@ -11,7 +11,7 @@ from estimator.geometry import Geometry
 from estimator.presets import preset
 
 _LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "moe_intermediate_size": 2048, "num_experts_per_tok": 8}
-_LATENT |= {"n_routed_experts": 256}
+_LATENT |= {"n_routed_experts": 256, "n_shared_experts": 1}
 _V3 = _LATENT | {
     "hidden_size": 7168,
     "intermediate_size": 18432,
