@@ -4,9 +4,9 @@ Not built from the estimator's plan and sharing none of its formulas. Sources: S
 `models/llama.py`, `layers/attention/dsa_backend.py`, `layers/attention/flashattention_backend.py`,
 `layers/logits_processor.py`, `layers/logprob_processor.py`.
 
-Two fidelities. `whole=False` makes the buffers an estimate lists, and writes what it does not list over a buffer that
-has served its purpose. `whole=True` makes, besides, what the engine was read to make: normalised copies, the output
-projection, the layer's input that the model's loop still holds, router logits, a shared expert.
+Two fidelities. `whole=False` makes the buffers an estimate lists. `whole=True` does what the engine was read to do
+where that differs: a copy of the normalised latent rows, the layer's input that the model's loop still holds while
+the layer runs, experts that write over their input.
 """
 
 from collections.abc import Sequence
@@ -90,9 +90,13 @@ def _prefill(step: Step, layers: int) -> None:
     hidden = _embed(step, kept[0])
     residual: Tensor | None = None
     shared: Tensor | None = None
+    entering = [hidden]
+    del hidden
     for _ in range(layers):
-        # The loop's `hidden` holds the layer's input until the layer returns.
-        hidden, residual, shared = _layer(step, hidden, residual, shared)
+        hidden, residual, shared = _layer(step, entering, residual, shared)
+        entering = [hidden]
+        del hidden
+    hidden = entering.pop()
     del shared
     if residual is not None:
         with step.watch.kernel():
@@ -196,15 +200,19 @@ def _embed(step: Step, ids: Tensor) -> Tensor:
 
 
 def _layer(
-    step: Step, entering: Tensor, residual: Tensor | None, shared: Tensor | None
+    step: Step, entering: list[Tensor], residual: Tensor | None, shared: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Run one layer: its output, the residual stream, and the top-k it hands on where layers share one."""
+    """Run one layer: its output, the residual stream, and the top-k it hands on where layers share one.
+
+    The loop of an engine's model holds the layer's input until the layer has returned; `entering` is emptied where
+    that is not followed.
+    """
+    rows = entering[0] if step.whole else entering.pop()
     if residual is None:
-        residual, rows = entering, torch.empty_like(entering)
+        residual, rows = rows, torch.empty_like(rows)
         with step.watch.kernel():
-            kernels.normalise(rows, entering)
+            kernels.normalise(rows, residual)
     else:
-        rows = entering
         with step.watch.kernel():
             kernels.normalise(rows, rows, residual)
     if step.model.family == "grouped":

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def feed_forward(step: "Step", rows: Tensor) -> Tensor:
     """Return the layer's output for its normalised rows."""
     if step.model.run.mlp.kind == "moe_triton":
-        return _routed_whole(step, rows) if step.whole else _routed(step, rows)
+        return _routed(step, rows)
     return _dense(step, rows, step.model.gate_up, step.model.down_proj)
 
 
@@ -27,37 +27,38 @@ def _dense(step: "Step", rows: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
 
 
 def _routed(step: "Step", rows: Tensor) -> Tensor:
-    """Routed experts as an estimate lists them: the quantised input and an output of its own live throughout."""
+    """Routed experts, with a shared expert's output and the routing beside them.
+
+    As an estimate lists them the quantised input and an output of its own live throughout. The engine was read to
+    drop the former after the first product and to write over its input, which is what the whole fidelity does.
+    """
+    model = step.model
+    shared = _dense(step, rows, *model.shared) if model.geometry.shared_experts else None
+    routing = _route(step, rows)
     quantised = _quantise(step, rows)
-    out = torch.empty_like(rows)
+    out = rows if step.whole else torch.empty_like(rows)
     first = _first(step, rows)
-    with step.watch.kernel():
-        out.copy_(rows)
+    if step.whole:
+        del quantised
     acted = _act(step, first)
     del first
     _combine(step, out, acted)
-    del quantised
-    return out
+    del acted, routing
+    return out if shared is None else out.add_(shared)
 
 
-def _routed_whole(step: "Step", rows: Tensor) -> Tensor:
-    """Routed experts in place, a shared expert's output and the router's logits beside them."""
-    model = step.model
-    shared = _dense(step, rows, *model.shared)
-    logits = torch.matmul(rows, model.router).float()
-    count = model.geometry.experts_per_token
-    weights = step.new(rows.shape[0], count, dtype=torch.float32)
-    ids = step.new(rows.shape[0], count, dtype=torch.int32)
-    # Rows sorted by expert, each expert's padded to a tile of 64.
-    order = step.new(rows.shape[0] * count + model.geometry.routed_experts * 63, dtype=torch.int32)
-    quantised = _quantise(step, rows)
-    first = _first(step, rows)
-    del quantised
-    acted = _act(step, first)
-    del first
-    _combine(step, rows, acted)
-    del acted, order, ids, weights, logits
-    return rows.add_(shared)
+def _route(step: "Step", rows: Tensor) -> tuple[Tensor, ...]:
+    """Router logits, weights and ids of the chosen experts, and rows sorted by expert, each expert's in tiles of 64."""
+    geometry, count = step.model.geometry, rows.shape[0]
+    chosen, experts = geometry.experts_per_token, geometry.routed_experts
+    logits = step.new(count, experts, dtype=torch.float32)
+    if not logits.is_meta:
+        with step.watch.kernel():
+            logits.copy_(rows @ step.model.router)
+    weights = step.new(count, chosen, dtype=torch.float32)
+    ids = step.new(count, chosen, dtype=torch.int32)
+    order = step.new(count * chosen + experts * 63, dtype=torch.int32)
+    return logits, weights, ids, order
 
 
 def _first(step: "Step", rows: Tensor) -> Tensor:

@@ -25,9 +25,7 @@ def grouped_attention(step: "Step", rows: Tensor) -> Tensor:
     if not out.is_meta:
         with step.watch.kernel():
             _attend(step, out, torch.unflatten(queries, 1, (model.heads, -1)))
-    if step.whole:
-        return out.flatten(1) @ model.out
-    return torch.mm(out.flatten(1), model.out, out=rows)
+    return out.flatten(1) @ model.out
 
 
 def _gathered(step: "Step", keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

@@ -36,12 +36,10 @@ def latent_attention(step: "Step", rows: Tensor) -> tuple[Tensor, Tensor | None]
         out, behind = _dense(step, held)
     else:
         out, behind = _absorbed(step, held)
-    if step.whole:
-        projected = out @ step.model.out
-        # The caller of the kernel still holds its operands while the output is projected.
-        del behind
-        return projected, held.chosen
-    return torch.mm(out, step.model.out, out=rows), held.chosen
+    projected = out @ step.model.out
+    # The caller of the kernel still holds its operands while the output is projected.
+    del behind
+    return projected, held.chosen
 
 
 def _projections(step: "Step", rows: Tensor) -> _Projected:
@@ -49,11 +47,11 @@ def _projections(step: "Step", rows: Tensor) -> _Projected:
     latent = rows @ model.down
     low, rest = torch.split(latent, [g.q_lora_rank, model.latent_width], dim=-1)
     normed = rest[:, : g.kv_lora_rank]
+    low = _normed(step, low)
     if step.whole:
-        low, normed = _normed(step, low), _normed(step, normed)
+        normed = _normed(step, normed)
     else:
         with step.watch.kernel():
-            kernels.normalise(low, low)
             kernels.normalise(normed, normed)
     full = None
     if step.layout.split:
@@ -110,11 +108,7 @@ def _absorbed(step: "Step", held: _Projected) -> tuple[Tensor, list[Tensor]]:
     folded = torch.bmm(queries[..., : g.qk_nope_head_dim].transpose(0, 1), model.absorb).transpose(0, 1)
     kernel = _sparse_kernel if model.family == "sparse" else _absorbed_kernel
     out = kernel(step, held, folded)
-    if step.whole:
-        values = step.new(rows, model.heads * g.v_head_dim)
-    else:
-        # What an estimate does not list is written over the queries, which have served their purpose.
-        values = queries.view(-1)[: rows * model.heads * g.v_head_dim].view(rows, -1)
+    values = step.new(rows, model.heads * g.v_head_dim)
     if not values.is_meta:
         with step.watch.kernel():
             values.copy_(torch.bmm(out.transpose(0, 1), model.expand).transpose(0, 1).flatten(1))
