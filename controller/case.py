@@ -202,10 +202,10 @@ def decide(data: Mapping[str, Any]) -> dict[str, Any]:
 def _estimator(case: Case, model: str, knobs: Knobs, lanes: int) -> BatchEstimator:
     geometry = geometry_of(model)
     if case.run is not None:
-        return BatchEstimator(geometry, RunContext.from_run(case.run, geometry))
-    return BatchEstimator(
-        geometry, RunContext.default_for(geometry, page_size=knobs.page_size, cp=lanes, shard_size=lanes)
-    )
+        context = RunContext.from_run(case.run, geometry)
+    else:
+        context = RunContext.default_for(geometry, page_size=knobs.page_size, cp=lanes, shard_size=lanes)
+    return BatchEstimator(geometry, context).with_safety(knobs.buffer_safety_percent)
 
 
 def _estimate(estimator: BatchEstimator, state: BatchState) -> dict[str, Any]:

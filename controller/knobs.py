@@ -63,6 +63,13 @@ KNOB_SPECS: Final[tuple[KnobSpec, ...]] = (
     KnobSpec("max_cached_tokens", "tokens", "limit", "prefix tokens one batch reuses, loads included", "cached_tokens"),
     KnobSpec("max_buffer_bytes", "bytes", "bytes", "estimated peak of a batch's temporary buffers", "buffer_bytes"),
     KnobSpec(
+        "buffer_safety_percent",
+        "percent",
+        "limit",
+        "what the estimate is multiplied by for what it does not cover; off takes the run's own factor",
+        minimum=100,
+    ),
+    KnobSpec(
         "chunked_prefill_size", "tokens", "limit", "tokens one pass computes; a longer prompt is cut", "chunk_tokens"
     ),
     KnobSpec(
@@ -87,6 +94,7 @@ class Knobs:
     max_extend_tokens: int | None = None
     max_cached_tokens: int | None = None
     max_buffer_bytes: int | None = None
+    buffer_safety_percent: int | None = None
     chunked_prefill_size: int | None = 8192
     max_prefill_tokens: int = 16384
     page_size: int = 1

@@ -132,6 +132,7 @@ def explain(knobs: Knobs, setting: Setting) -> tuple[EffectiveKnob, ...]:
         "max_extend_tokens": _max_extend(knobs, limits),
         "max_cached_tokens": _limit(knobs.max_cached_tokens, limits.single_request),
         "max_buffer_bytes": _max_buffer(knobs, limits, setting),
+        "buffer_safety_percent": _safety(knobs, setting),
         "chunked_prefill_size": _chunk(knobs, limits, setting),
         "max_prefill_tokens": _max_prefill(knobs, limits),
         "load_back_threshold": _threshold(knobs),
@@ -189,6 +190,14 @@ def _max_buffer(knobs: Knobs, limits: Limits, setting: Setting) -> _Found:
     if knobs.max_buffer_bytes is not None and not setting.has_model:
         return None, DEAD, "no model is named, so buffers cannot be estimated"
     return _limit(knobs.max_buffer_bytes, limits.single_request)
+
+
+def _safety(knobs: Knobs, setting: Setting) -> _Found:
+    if knobs.buffer_safety_percent is None:
+        return None, OFF, "the run's own factor, 100 percent unless it says otherwise"
+    if knobs.max_buffer_bytes is None or not setting.has_model:
+        return knobs.buffer_safety_percent, NOT_BINDING, "no max_buffer_bytes is in force; the estimates shown carry it"
+    return knobs.buffer_safety_percent, AS_SET, ""
 
 
 def _chunk(knobs: Knobs, limits: Limits, setting: Setting) -> _Found:

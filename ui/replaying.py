@@ -147,7 +147,7 @@ def replay(workload: Workload, options: ReplayOptions) -> Replayed:
                 workload,
                 knobs=options.knobs,
                 step_time=step_time,
-                recorder=Recorder(journal, estimator),
+                recorder=Recorder(journal),
                 setting=setting,
                 device_tokens=options.device_tokens,
                 host_tokens=options.host_tokens,

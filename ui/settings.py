@@ -48,6 +48,7 @@ class Settings(BaseSettings):
     max_extend_tokens: KnobText = None
     max_cached_tokens: KnobText = None
     max_buffer_bytes: KnobText = None
+    buffer_safety_percent: KnobText = None
     chunked_prefill_size: KnobText = None
     max_prefill_tokens: KnobText = None
     page_size: KnobText = None

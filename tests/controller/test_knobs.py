@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.case import decide
 from controller.knobs import KNOB_SPECS, Knobs, parse_bytes
 from estimator.errors import GlassgateError, KnobError
 
@@ -23,6 +24,7 @@ def test_defaults_limit_nothing_that_the_engine_does_not():
         "max_extend_tokens": None,
         "max_cached_tokens": None,
         "max_buffer_bytes": None,
+        "buffer_safety_percent": None,
         "chunked_prefill_size": 8192,
         "max_prefill_tokens": 16384,
         "page_size": 1,
@@ -204,3 +206,16 @@ def test_any_values_give_knobs_or_a_knob_error(values):
 def test_any_whole_number_of_bytes_is_read_back(size):
     """A size written as a number, as a text, or in bytes is that size."""
     assert parse_bytes(size) == parse_bytes(str(size)) == parse_bytes(f"{size}B") == size
+
+
+def test_the_safety_percent_multiplies_what_the_gate_sees():
+    """buffer_safety_percent raises the estimate that buffer_bytes compares, rounded up, and is never below 100."""
+    case = {"model": "llama-3.1-8b", "queue": [{"id": "a", "prompt_tokens": 4096}]}
+    peaks = [
+        decide({**case, "knobs": {"buffer_safety_percent": percent}})["estimate"]["peak_bytes"]
+        for percent in (None, 100, 150)
+    ]
+    assert peaks[0] == peaks[1]
+    assert peaks[2] == -(-peaks[0] * 3 // 2)
+    with pytest.raises(KnobError, match="buffer_safety_percent is 99"):
+        Knobs(buffer_safety_percent=99)

@@ -91,6 +91,8 @@ class ReplayEngine:
         if not 0.0 <= new_token_ratio <= 1.0:
             raise UsageError(f"new_token_ratio is {new_token_ratio}; it is a number from 0 to 1")
         limits = effective(knobs, setting)
+        self._estimator = estimator  # with the run's own safety factor
+        recorder.estimator = None if estimator is None else estimator.with_safety(knobs.buffer_safety_percent)
         self.knobs = knobs
         self.summary = Summary()
         self.loop = ServingLoop(
@@ -110,7 +112,7 @@ class ReplayEngine:
             summary=self.summary,
             hands_over=role == "prefill",
             new_token_ratio=new_token_ratio,
-            estimator=estimator,
+            estimator=recorder.estimator,
             fail_load=fail_load,
         )
         self._record = record
@@ -168,6 +170,9 @@ class ReplayEngine:
             return False
         self._record.recorder.end_repeats()
         self.loop.limits = limits
+        if self._estimator is not None and knobs.buffer_safety_percent != old.buffer_safety_percent:
+            estimator = self._estimator.with_safety(knobs.buffer_safety_percent)
+            self.loop.estimator = self._record.recorder.estimator = estimator
         self.knobs = old.changed({name: new for name, _, new in changes})
         self.loop.due = True
         note(KnobChange(self.loop.now_ns, who, self.knobs.revision, changes, accepted=True))

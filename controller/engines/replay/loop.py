@@ -91,7 +91,7 @@ class ServingLoop:
         self._summary = summary
         self._hands_over = hands_over
         self._ratio = new_token_ratio
-        self._estimator = estimator
+        self.estimator = estimator
         self._fail_load = fail_load
         self._requests: Iterator[WorkloadRequest] = iter(())
         self._next: WorkloadRequest | None = None
@@ -212,7 +212,7 @@ class ServingLoop:
             slots=self._slots,
             lanes=cache.lane_state(),
         )
-        admission = AdmissionPass(self.limits, capacity, self._estimator)
+        admission = AdmissionPass(self.limits, capacity, self.estimator)
         active = None
         if chunk is not None:
             left = 1 if self._hands_over else chunk.output - chunk.generated
