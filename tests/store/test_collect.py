@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from controller.journal import JournalWriter, read_cursor
+from controller.journal import JournalReader, JournalWriter, read_cursor
 from controller.recorder import Recorder
 from controller.records import Arrival
 from controller.run_directory import RunDirectory
@@ -106,8 +106,10 @@ def test_damage_in_the_journal_is_counted(run, database, world):
     with journal(run) as writer:
         append(writer, long_run(world, 20))
     (segment,) = run.journal.glob("*.journal")
+    with JournalReader(run.journal) as reader:
+        payload = list(reader)[10].payload
     content = bytearray(segment.read_bytes())
-    place = len(content) // 2
+    place = content.index(payload) + len(payload) // 2
     content[place : place + 8] = bytes(byte ^ 0xFF for byte in content[place : place + 8])
     segment.write_bytes(content)
     collect_run(run, database)
