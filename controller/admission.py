@@ -115,6 +115,8 @@ class AdmissionPass:
         limits = self.limits
         if self.room <= 0:
             return Gate.KV_CAPACITY, Reason.POOL
+        if self.lanes is not None and min(self.lanes.room) <= 0:
+            return Gate.KV_CAPACITY, Reason.LANE
         if self.input_spent >= limits.input_budget:
             return Gate.INPUT_TOKENS, Reason.BUDGET
         if limits.chunk_budget is not None and self.chunk_spent >= limits.chunk_budget:

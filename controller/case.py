@@ -201,10 +201,8 @@ def decide(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _estimator(case: Case, model: str, knobs: Knobs, lanes: int) -> BatchEstimator:
     geometry = geometry_of(model)
-    if case.run is not None:
-        context = RunContext.from_run(case.run, geometry)
-    else:
-        context = RunContext.default_for(geometry, page_size=knobs.page_size, cp=lanes, shard_size=lanes)
+    known = {"page_size": knobs.page_size, **({"cp": lanes, "shard_size": lanes} if lanes > 1 else {})}
+    context = RunContext.from_run({**known, **(case.run or {})}, geometry)
     return BatchEstimator(geometry, context).with_safety(knobs.buffer_safety_percent)
 
 

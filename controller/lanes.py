@@ -57,7 +57,7 @@ class LaneRoom:
     def promise(self, plan: Plan, output: int) -> None:
         """Take what an admitted candidate will hold: its loads, what is computed, its output, one page a lane."""
         page, count = self.page, self.count
-        start = self.start(plan.first_lane)
+        start = plan.first_lane = self.start(plan.first_lane)
         hit, unlocked = (plan.done + plan.device_hit) // page, plan.unlocked // page
         own = spread((start + hit - unlocked) % count, unlocked, count)
         pages = -(-(plan.load + plan.extend + output) // page)

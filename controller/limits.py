@@ -168,7 +168,7 @@ def _shared_kv_batching(knobs: Knobs, setting: Setting) -> _Found:
 
 def _max_requests(knobs: Knobs, limits: Limits, setting: Setting) -> _Found:
     value = knobs.max_requests
-    if value is not None and value > setting.slots and not limits.single_request:
+    if value is not None and value >= setting.slots and not limits.single_request:
         return value, NOT_BINDING, f"the engine has {setting.slots} request slots"
     return _limit(value, limits.single_request)
 

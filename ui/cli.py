@@ -21,10 +21,11 @@ EXIT_CODES: Final = {
     6: "the disk is full or a folder cannot be written; what was recorded before stays readable",
     7: "the record holds nothing under that name",
     8: "another module named controller, estimator, gpu_probe, store or ui is found before ours",
+    9: "a device cannot be probed, or its memory did not hold what was asked",
     INTERRUPTED: "interrupted by Ctrl-C; what was recorded before stays readable",
 }
 
-COMMANDS: Final = ("demo", "replay", "decide", "why", "query", "estimate", "bench")
+COMMANDS: Final = ("demo", "replay", "decide", "why", "query", "estimate", "smoke", "bench")
 """The commands in the order in which help lists them; each is the function of its name in ui.commands."""
 
 

@@ -250,3 +250,14 @@ def test_a_lane_room_counts_free_evictable_and_reserved_pages():
         pool_tokens=6400, free_tokens=3200, evictable_tokens=640, reserved_tokens=129, lanes=(Lane(25, 5), Lane(25, 5))
     )
     assert LaneRoom(capacity, 64).room == [28, 28]
+
+
+def test_lanes_used_up_close_the_pass(decided):
+    """A chunk cut to what its lanes hold leaves them without room, and that closes the pass."""
+    answer = decided(
+        context_parallel=True,
+        knobs=PAGED,
+        capacity={"lanes": lanes(10, 10)},
+        active_chunk={"id": "L", "prompt_tokens": 64 * 200, "done_tokens": 64 * 20},
+    )
+    assert answer.closed == ("kv_capacity", "lane")
