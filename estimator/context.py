@@ -27,6 +27,9 @@ GQA_IMPLS = ("fa3", "fa4", "flashinfer", "trtllm_mha", "triton")
 
 # Largest run of rows for which SGLang projects prompt logprobs at once (environ.py:1512).
 LOGPROB_CHUNK_ROWS = 2048
+MOST_RANKS = 4096
+MOST_SAFETY = 100
+_MOST_DIGITS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,9 @@ class RunContext:
 
     def __post_init__(self) -> None:
         """Raise InputError for a setting out of range, or two that do not fit together."""
-        for name in ("tp", "cp", "page_size", "sm_major", "shard_size", "chunked_prefill_size", "dense_capacity"):
+        for name in ("tp", "cp", "shard_size"):
+            _between(name, getattr(self, name), 1, MOST_RANKS)
+        for name in ("page_size", "sm_major", "chunked_prefill_size", "dense_capacity"):
             _at_least(name, getattr(self, name), 1)
         for name in ("logprob_rows", "pool_tokens", "context_len", "dense_context", "chunked_prefix_threshold"):
             _at_least(name, getattr(self, name), 0)
@@ -130,9 +135,9 @@ class RunContext:
             raise InputError(
                 f"run: cp is {self.cp} with cp_strategy {self.cp_strategy}; give interleave or zigzag if cp > 1"
             )
-        if self.safety_factor < 1:
+        if not 1 <= self.safety_factor <= MOST_SAFETY:
             raise InputError(
-                f"run: safety_factor is {float(self.safety_factor):g}, but must be at least 1; "
+                f"run: safety_factor is {self.safety_factor}, but must be from 1 to {MOST_SAFETY}; "
                 "the estimate is never to be below the buffers it lists"
             )
 
@@ -235,8 +240,11 @@ def read_factor(value: Any) -> Fraction:
     """Read a factor such as 1.1, "1.1" or "11/10" exactly. Raises InputError when it is not one."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction)):
         raise InputError(f"run: safety_factor is {value!r}, but must be a number such as 1.1")
+    text = str(value)
     try:
-        return Fraction(str(value))
+        if len(text) > _MOST_DIGITS or "e" in text.lower():  # an exponent may stand for more digits than memory holds
+            raise ValueError(text)
+        return Fraction(text)
     except (ValueError, ZeroDivisionError) as error:
         raise InputError(f"run: safety_factor is {value!r}, but must be a number such as 1.1") from error
 
@@ -290,6 +298,11 @@ def _read_mlp(value: Any) -> MlpSpec:
 def _at_least(name: str, value: int, least: int) -> None:
     if value < least:
         raise InputError(f"run: {name} is {value}, but must be at least {least}")
+
+
+def _between(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise InputError(f"run: {name} is {value}, but must be from {least} to {most}")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

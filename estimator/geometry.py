@@ -170,9 +170,9 @@ class Geometry:
     def from_config_file(cls, path: str | Path) -> Self:
         """Read `config.json`, or a folder that holds one. Raises InputError when it cannot be read as such."""
         file = Path(path)
-        if file.is_dir():
-            file = file / "config.json"
         try:
+            if file.is_dir():
+                file = file / "config.json"
             config = json.loads(file.read_text(encoding="utf-8"))
         except OSError as error:
             raise InputError(
