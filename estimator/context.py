@@ -137,7 +137,7 @@ class RunContext:
             )
         if not 1 <= self.safety_factor <= MOST_SAFETY:
             raise InputError(
-                f"run: safety_factor is {self.safety_factor}, but must be from 1 to {MOST_SAFETY}; "
+                f"run: safety_factor is {float(self.safety_factor):g}, but must be at least 1 and at most {MOST_SAFETY}; "
                 "the estimate is never to be below the buffers it lists"
             )
 
@@ -241,9 +241,10 @@ def read_factor(value: Any) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction)):
         raise InputError(f"run: safety_factor is {value!r}, but must be a number such as 1.1")
     text = str(value)
+    # An exponent may stand for more digits than memory holds.
+    if len(text) > _MOST_DIGITS or "e" in text.lower():
+        raise InputError(f"run: safety_factor is {text[:_MOST_DIGITS]!r}, but must be a number such as 1.1")
     try:
-        if len(text) > _MOST_DIGITS or "e" in text.lower():  # an exponent may stand for more digits than memory holds
-            raise ValueError(text)
         return Fraction(text)
     except (ValueError, ZeroDivisionError) as error:
         raise InputError(f"run: safety_factor is {value!r}, but must be a number such as 1.1") from error
@@ -302,7 +303,7 @@ def _at_least(name: str, value: int, least: int) -> None:
 
 def _between(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
-        raise InputError(f"run: {name} is {value}, but must be from {least} to {most}")
+        raise InputError(f"run: {name} is {value}, but must be at least {least} and at most {most}")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
