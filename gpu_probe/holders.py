@@ -124,13 +124,13 @@ class CudaHolder:
                 tensors.append(tensor)
                 tensor[::PAGE].fill_(1)
             cuda.synchronize(self._device)
-        except self._torch.OutOfMemoryError as error:
+        except self._torch.cuda.OutOfMemoryError as error:
             reason = str(error).splitlines()[0]
         held = self._read(before)
         tensors.clear()
         # The loop's name still holds the last piece.
         tensor = None
-        with suppress(self._torch.OutOfMemoryError):
+        with suppress(self._torch.cuda.OutOfMemoryError):
             cuda.synchronize(self._device)
         cuda.empty_cache()
         if reason:

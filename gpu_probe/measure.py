@@ -77,7 +77,7 @@ def run_plan(estimate: Estimate, device: str) -> Measurement:
                     else:
                         del held[event.key]
             peaks = watch.peaks()
-    except (torch.OutOfMemoryError, RuntimeError) as error:
+    except RuntimeError as error:
         held.clear()
         raise _too_large(device, estimate.requested, error) from error
     return Measurement(device, estimate.requested, *peaks)
@@ -99,7 +99,7 @@ def run_step(
     is not written for the run.
     """
     device = check_device(device)
-    torch = need_torch()
+    need_torch()
     from gpu_probe import step  # noqa: PLC0415 - imports torch
     from gpu_probe.model import Model  # noqa: PLC0415 - imports torch
     from gpu_probe.watch import watch_for  # noqa: PLC0415 - imports torch
@@ -116,7 +116,7 @@ def run_step(
             watch = watch_for(device)
             step.run_step(model, requests, watch, rank=rank, whole=whole)
             measured.append(Measurement(device, estimate.requested, *watch.peaks()))
-    except (torch.OutOfMemoryError, RuntimeError) as error:
+    except RuntimeError as error:
         raise _too_large(device, estimate.requested, error) from error
     return max(measured, key=lambda each: each.held)
 
@@ -178,6 +178,7 @@ def small(geometry: Geometry) -> Geometry:
         head_dim=0 if latent else 32,
         v_head_dim=32,
         index_heads=geometry.index_topk and 32,
+        index_head_dim=geometry.index_topk and 32,
         index_topk=geometry.index_topk and 64,
         moe_intermediate_size=geometry.moe_intermediate_size and 128,
         experts_per_token=geometry.moe_intermediate_size and 2,

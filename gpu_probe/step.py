@@ -220,12 +220,13 @@ def _layer(
         chosen = None
     else:
         rows, chosen = latent_attention(step, rows)
+    if step.model.geometry.index_topk_freq == 1:
+        # Only a layer whose top-k another one uses hands it out of the attention part.
+        chosen = None
     with step.watch.kernel():
         kernels.normalise(rows, rows, residual)
-    out = feed_forward(step, rows)
     # The loop in the model's forward assigns the new top-k only after the layer has returned.
-    keep = chosen if step.model.geometry.index_topk_freq > 1 else None
-    return out, residual, keep if keep is not None else shared
+    return feed_forward(step, rows), residual, shared if chosen is None else chosen
 
 
 def _gather_rows(step: Step, hidden: Tensor) -> Tensor:

@@ -9,6 +9,9 @@ from gpu_probe.errors import ProbeError, need_torch
 def torch():
     """The torch module; tests that need it are skipped without."""
     try:
-        return need_torch()
+        module = need_torch()
     except ProbeError as error:
         pytest.skip(str(error))
+    # Two threads on two busy cores wait for each other longer than one takes.
+    module.set_num_threads(1)
+    return module
