@@ -137,8 +137,8 @@ class RunContext:
             )
         if not 1 <= self.safety_factor <= MOST_SAFETY:
             raise InputError(
-                f"run: safety_factor is {float(self.safety_factor):g}, but must be at least 1 and at most {MOST_SAFETY}; "
-                "the estimate is never to be below the buffers it lists"
+                f"run: safety_factor is {float(self.safety_factor):g}, but must be at least 1 and at most "
+                f"{MOST_SAFETY}; the estimate is never to be below the buffers it lists"
             )
 
     @property
