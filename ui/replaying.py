@@ -27,11 +27,14 @@ from controller.journal import JournalWriter
 from controller.knobs import Knobs
 from controller.limits import Setting, effective, largest_prompt
 from controller.recorder import Recorder
+from controller.records import Smoke
 from controller.run_directory import RunDirectory
 from estimator.batch import BatchEstimator
 from estimator.context import RunContext
 from estimator.presets import model as geometry_of
+from gpu_probe.smoke import smoke as smoke_device
 from store.collect import Collector
+from store.words import size
 from ui.output import narrate
 from ui.progress import ReplayProgress
 from ui.record import database_of
@@ -58,6 +61,9 @@ class ReplayOptions:
     kv_dtype: Literal["bf16", "fp8"] = "bf16"
     step_time: str = DEFAULT_PRESET
     prefill_tokens_per_second: int | None = None
+    smoke: Literal["off", "warn", "require"] = "off"
+    """Whether `max_buffer_bytes` is allocated for real before the run, and whether a failure refuses the run."""
+    smoke_device: str = "cpu"
     database: Path | None = None
     base: Path | None = None
     """The folder that keeps the runs."""
@@ -120,6 +126,7 @@ def replay(workload: Workload, options: ReplayOptions) -> Replayed:
     """
     estimator, setting, step_time = options.estimator(), options.setting(), options.step_time_model()
     limits = effective(options.knobs, setting)
+    smoke = try_smoke(options)
     program = version("glassgate")
     run = RunDirectory.create(
         options.base,
@@ -159,11 +166,29 @@ def replay(workload: Workload, options: ReplayOptions) -> Replayed:
                 version=program,
                 model=options.model or "",
                 context="" if estimator is None else json.dumps(estimator.context.as_run()),
+                smoke=smoke,
             )
             summary = {**_serve(engine, run), "skipped_lines": workload.skipped.count}
         _report_skipped(workload)
         end("interrupted" if summary["interrupted"] else "finished")
     return Replayed(summary, run)
+
+
+def try_smoke(options: ReplayOptions) -> Smoke | None:
+    """Allocate what `max_buffer_bytes` allows, as `options.smoke` says; the record of it, or None when it was not tried.
+
+    Raises SmokeError when it did not fit and a failure refuses the run.
+    """
+    asked = options.knobs.max_buffer_bytes
+    if options.smoke == "off" or asked is None:
+        return None
+    narrate(f"smoke allocation of {size(asked)} on {options.smoke_device}")
+    result = smoke_device(options.smoke_device, asked, clock=lambda: 0)
+    if options.smoke == "require":
+        result.check()
+    elif not result.passed:
+        narrate(f"warning: {result.why}")
+    return Smoke(**result.record_fields())
 
 
 def _serve(engine: ReplayEngine, run: RunDirectory) -> dict[str, Any]:

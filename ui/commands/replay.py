@@ -86,6 +86,20 @@ REPLAY_KNOBS = {"page_size": 64}
     help="Step-time model, see docs/workloads.md.",
 )
 @click.option("--prefill-tokens-per-second", type=click.IntRange(min=1), help="A plain step-time model instead.")
+@click.option(
+    "--smoke",
+    type=click.Choice(["off", "warn", "require"]),
+    default="off",
+    show_default=True,
+    help="Allocate max_buffer_bytes for real first: warn goes on when it does not fit, require refuses the run.",
+)
+@click.option(
+    "--smoke-device",
+    default="cpu",
+    show_default=True,
+    metavar="DEVICE",
+    help="Where: cuda:0, ... or cpu (host memory).",
+)
 @click.option("--database", type=click.Path(path_type=Path), help="Database to fill [default: in the run's folder].")
 @knob_options
 @json_option

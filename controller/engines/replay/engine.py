@@ -10,7 +10,7 @@ from controller.engines.replay.loop import ServingLoop
 from controller.engines.replay.record import ReplayRecord
 from controller.engines.replay.summary import Summary
 from controller.limits import Setting, effective, largest_prompt
-from controller.records import KnobChange
+from controller.records import KnobChange, Smoke
 from controller.request import UNBOUNDED
 from estimator.errors import KnobError, StorageError, UsageError
 
@@ -57,7 +57,7 @@ class ReplayEngine:
     does not decode. `new_token_ratio` is the part of its remaining output that a running request reserves.
     `fail_load` lets a test fail load-backs: it gets the request's number and answers a reason, or None to go on.
     `run` and `version` name the run and the program in the record, `model` the model, `context` is the estimator's run
-    context as JSON.
+    context as JSON, `smoke` what a start-up allocation found.
 
     Raises UsageError, InputError or KnobError for arguments that do not fit together.
     """
@@ -81,6 +81,7 @@ class ReplayEngine:
         version: str = "",
         model: str = "",
         context: str = "",
+        smoke: Smoke | None = None,
     ) -> None:
         setting = Setting(has_model=estimator is not None) if setting is None else setting
         if setting.lanes > 1 and role != "prefill":
@@ -119,6 +120,7 @@ class ReplayEngine:
         self._workload = workload
         self._setting = setting
         self._names = (run, version, model, context)
+        self._smoke = smoke
         self._host_tokens = UNBOUNDED if host_tokens is None else host_tokens
 
     def run(self, progress: Callable[[Progress], None] | None = None) -> Summary:
@@ -134,6 +136,8 @@ class ReplayEngine:
         summary.largest_prompt_tokens = largest_prompt(loop.limits, pool_tokens)
         record.begin(self._names, self._setting, loop.limits, pool_tokens, self._host_tokens)
         record.knobs(0, self.knobs, self._setting)
+        if self._smoke is not None:
+            record.note(self._smoke)
         try:
             reason = loop.serve(iter(self._workload), None if progress is None else self._teller(progress))
         except StorageError:
