@@ -175,7 +175,7 @@ def replay(workload: Workload, options: ReplayOptions) -> Replayed:
 
 
 def try_smoke(options: ReplayOptions) -> Smoke | None:
-    """Allocate what `max_buffer_bytes` allows, as `options.smoke` says; the record of it, or None when it was not tried.
+    """Allocate what `max_buffer_bytes` allows, as `options.smoke` says; its record, or None when it was not tried.
 
     Raises SmokeError when it did not fit and a failure refuses the run.
     """
