@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -283,10 +284,24 @@ def test_a_folder_that_cannot_be_used_is_one_clear_line(tmp_path):
             list_runs(missing)
 
 
-def test_a_read_only_folder_is_one_clear_line(tmp_path):
+@pytest.fixture
+def own_folder():
+    """A folder of a user whom permissions bind: root becomes nobody for the length of a test."""
+    with tempfile.TemporaryDirectory() as folder:
+        if os.geteuid() != 0:
+            yield Path(folder)
+            return
+        os.chown(folder, 65534, 65534)
+        os.seteuid(65534)
+        try:
+            yield Path(folder)
+        finally:
+            os.seteuid(0)
+
+
+def test_a_read_only_folder_is_one_clear_line(own_folder):
     """In a folder without write permission no run is begun, no end marked and no request left, each a StorageError."""
-    if os.geteuid() == 0:
-        pytest.skip("root may write everywhere, so permissions refuse nothing")
+    tmp_path = own_folder
     run = create(tmp_path / "runs")
     for folder in (tmp_path / "runs", run.path, run.path / "knob-requests"):
         folder.chmod(0o500)

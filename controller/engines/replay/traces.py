@@ -27,6 +27,7 @@ AZURE_BLOCK_TOKENS: Final = 64
 
 MAX_LINE_BYTES: Final = 16 << 20
 MAX_ID_CHARACTERS: Final = 200
+_MAX_MS: Final = 1 << 53  # milliseconds since 1970 are well below it
 _MAX_BLOCK_ID: Final = (1 << 63) - 1
 _SNIFFED_LINES: Final = 100
 _AZURE_COLUMNS: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
@@ -40,7 +41,7 @@ _BlockId = Annotated[int, msgspec.Meta(ge=0, le=_MAX_BLOCK_ID)]
 class _Row(msgspec.Struct):
     """One Mooncake line whose fields have the right types; other fields are ignored."""
 
-    timestamp: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)] | Annotated[float, msgspec.Meta(ge=0, le=MAX_TOKENS)]
+    timestamp: Annotated[int, msgspec.Meta(ge=0, le=_MAX_MS)] | Annotated[float, msgspec.Meta(ge=0, le=_MAX_MS)]
     input_length: _Count
     output_length: _Count
     hash_ids: tuple[_BlockId, ...]
@@ -280,7 +281,7 @@ def _read_slowly(line: bytes) -> _Row:
     time = _present(found, "timestamp", "milliseconds >= 0")
     if isinstance(time, bool) or not isinstance(time, int | float) or not time >= 0:
         raise _BadLineError(f"timestamp: {_shown(time)} is not a number of milliseconds >= 0")
-    _not_huge("timestamp", time)
+    _not_huge("timestamp", time, _MAX_MS)
     prompt = _whole("input_length", _present(found, "input_length", "a whole number >= 1"), 1)
     output = _whole("output_length", _present(found, "output_length", "a whole number >= 1"), 1)
     ids = _present(found, "hash_ids", "a list of block ids")
