@@ -49,7 +49,7 @@ class Metric(NamedTuple):
 SERVICE_NAME: Final = Attribute(
     "service.name", "string", "", "OTEL_SERVICE_NAME, or OTEL_RESOURCE_ATTRIBUTES, or `glassgate`"
 )
-SERVICE_VERSION: Final = Attribute("service.version", "string", "", "version of the Glassgate that recorded the run")
+SERVICE_VERSION: Final = Attribute("service.version", "string", "", "version of the Glassgate that sent it")
 SERVICE_INSTANCE: Final = Attribute("service.instance.id", "string", "", "run and rank, as `RUN/RANK`")
 RUN_ID: Final = Attribute("glassgate.run.id", "string", "", "the run")
 RUN_RANK: Final = Attribute("glassgate.run.rank", "int", "", "the rank within it")
@@ -222,7 +222,7 @@ REPEAT: Final = Name(
     "The passes that repeated a refusal, in one span from the first to the last of them, made when the refusal is "
     "over; child of the `prefill.decision` they repeat.",
     (
-        PASS_NUMBER, *_REQUEST, OUTCOME, *_STOP, UNIT, REPEAT_COUNT, REPEAT_LAST_PASS, REPEAT_OBSERVED, REPEAT_LIMIT,
+        PASS_NUMBER, *_REQUEST, *_STOP, UNIT, REPEAT_COUNT, REPEAT_LAST_PASS, REPEAT_OBSERVED, REPEAT_LIMIT,
         WAITING, NOT_REACHED, REVISION,
     ),
 )  # fmt: skip
@@ -249,7 +249,7 @@ SPANS: Final = (PASS, DECISION, REPEAT, QUEUE, SMOKE, KNOB_CHANGE)
 
 WAITED: Final = Name(
     "glassgate.waited",
-    "On `prefill.queue`: one for each thing the wait was spent on, at the moment it began.",
+    "On `prefill.queue`: one for each thing the wait was spent on, at the moment it last was over.",
     (WAIT_KIND, *_STOP, WAIT_NS),
 )
 FIRST_LOOK: Final = Name(
