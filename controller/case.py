@@ -140,6 +140,8 @@ def read_case(data: Any) -> Case:
         case = msgspec.convert(data, Case)
     except msgspec.ValidationError as error:
         raise InputError(_explain(str(error), data)) from None
+    if case.run is not None and case.model is None:
+        raise InputError("the case has a run but no model; name the model whose buffers it is about")
     ids = [request.id for request in case.queue]
     ids += [case.active_chunk.id] if case.active_chunk is not None else []
     twice = {name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else set()

@@ -11,6 +11,8 @@ from controller.knobs import KNOB_SPECS, Knobs
 from controller.vocabulary import Reason
 from estimator.errors import KnobError
 
+MOST_LANES: Final = 4096
+
 AS_SET: Final = "as set"
 CLAMPED: Final = "clamped"
 RAISED: Final = "raised"
@@ -37,6 +39,8 @@ class Setting:
 
     def __post_init__(self) -> None:
         """Refuse counts below one."""
+        if self.lanes > MOST_LANES:
+            raise KnobError(f"{self.lanes} context-parallel ranks; at most {MOST_LANES} share KV")
         if min(self.data_parallel, self.lanes, self.slots) < 1:
             raise KnobError(
                 f"data_parallel {self.data_parallel}, lanes {self.lanes} and slots {self.slots} are whole numbers >= 1"

@@ -1,5 +1,6 @@
 """A lock on a file that says its holder lives: the kernel lets go of it when the process ends, however it ends."""
 
+import contextlib
 import fcntl
 import os
 import time
@@ -38,8 +39,9 @@ class LivenessLock:
             holder = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
             self.release()
             raise StorageError(f"lock {path} is held by process {holder}; end that process first")
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
+        with contextlib.suppress(OSError):  # the holder's name is a courtesy; a full disk must not refuse the lock
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
         _held.add(self)
 
     def release(self) -> None:

@@ -180,6 +180,11 @@ class RunDirectory:
         finally:
             self.release()
 
+    def discard(self) -> None:
+        """Remove a run that never began: its folder with everything in it."""
+        self.release()
+        shutil.rmtree(self.path, ignore_errors=True)
+
     def release(self) -> None:
         """Let go of the engine lock without an end mark, as when the engine dies."""
         if self._engine_lock is not None:

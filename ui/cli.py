@@ -1,13 +1,15 @@
 """The `glassgate` command. stdout is data, stderr is narration, exit codes are in docs/reference/cli.md."""
 
+import contextlib
 import importlib
+import io
 import os
 import sys
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import click
 
-from estimator.errors import GlassgateError, StorageError
+from estimator.errors import GlassgateError, StorageError, UsageError
 
 INTERRUPTED: Final = 130
 
@@ -20,17 +22,17 @@ EXIT_CODES: Final = {
     5: "a journal, run directory or database is missing, not ours, or of a newer version",
     6: "the disk is full or a folder cannot be written; what was recorded before stays readable",
     7: "the record holds nothing under that name",
-    8: "another module named controller, estimator, gpu_probe, store or ui is found before ours",
+    8: "another module named controller, gpu_probe, store or ui is found before ours",
     9: "a device cannot be probed, or its memory did not hold what was asked",
     INTERRUPTED: "interrupted by Ctrl-C; what was recorded before stays readable",
 }
 
-COMMANDS: Final = ("demo", "replay", "decide", "why", "query", "estimate", "smoke", "bench")
+COMMANDS: Final = ("demo", "replay", "decide", "runs", "why", "query", "estimate", "smoke", "bench")
 """The commands in the order in which help lists them; each is the function of its name in ui.commands."""
 
 
 class Commands(click.Group):
-    """The commands, imported when they are asked for; every error an operator can mend is one line and an exit code."""
+    """The commands, imported when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands' names."""
@@ -45,32 +47,6 @@ class Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(f"ui.commands.{cmd_name}"), cmd_name)
         return command
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a command."""
-        try:
-            answer = super().invoke(ctx)
-            sys.stdout.flush()
-            return answer  # noqa: TRY300 # the flush above is what may fail
-        except GlassgateError as error:
-            click.echo(f"glassgate: {error}", err=True)
-            ctx.exit(error.exit_code)
-        except KeyboardInterrupt:
-            click.echo("glassgate: interrupted", err=True)
-            ctx.exit(INTERRUPTED)
-        except BrokenPipeError:
-            # The reader of our output has gone, as `| head` does; there is nobody left to tell.
-            _drop_output()
-            ctx.exit(0)
-        except OSError as error:
-            _drop_output()
-            click.echo(f"glassgate: the output cannot be written: {error.strerror}", err=True)
-            ctx.exit(StorageError.exit_code)
-
-
-def _drop_output() -> None:
-    """Send what is still buffered for stdout nowhere, so that closing it at exit cannot fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="glassgate", message="%(package)s %(version)s")
@@ -82,5 +58,45 @@ def cli() -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line and exit with its code."""
-    cli.main(prog_name="glassgate")
+    """Run the command line and exit with its code; every error an operator can mend is one line."""
+    if sys.stdout is None or sys.stderr is None:  # closed by whoever started us
+        _fail("stdout or stderr is closed; open both, for instance with >/dev/null", StorageError.exit_code)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # an ASCII terminal shows what it can
+    try:
+        if any(text != text.encode(errors="replace").decode() for text in sys.argv):
+            raise UsageError("an argument is not UTF-8; write it as UTF-8")
+        code = cli.main(prog_name="glassgate", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        _fail(error.format_message(), error.exit_code, prefix="")
+    except click.ClickException as error:
+        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx is not None else "glassgate"
+        _fail(f"{error.format_message()} (see {where} --help)", error.exit_code)
+    except GlassgateError as error:
+        _fail(str(error), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        _fail("interrupted", INTERRUPTED)
+    except OSError as error:
+        _fail_to_write(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail_to_write(error: OSError) -> NoReturn:
+    """End after a failure of the operating system: quietly when the reader of our output has gone, as `| head` does."""
+    if error.filename is None:
+        # What is still buffered goes nowhere, so that closing it at exit cannot fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        sys.exit(0)
+    what = error.filename or "the output cannot be written"
+    _fail(f"{what}: {error.strerror}; free space or mend its permissions", StorageError.exit_code)
+
+
+def _fail(words: str, code: int, prefix: str = "glassgate: ") -> NoReturn:
+    """One line on stderr, as far as there is one, and the exit code."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"{prefix}{words}\n")
+        sys.stderr.flush()
+    sys.exit(code)

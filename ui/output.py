@@ -1,14 +1,18 @@
 """stdout is data, stderr is narration: the two consoles and the few shapes that commands print."""
 
+import contextlib
 import csv
 import io
 import json
+import math
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from store.named import Column
 from store.queries import Answer
@@ -29,18 +33,35 @@ def narration() -> Console:
 
 
 def narrate(text: str) -> None:
-    """One remark on stderr."""
-    narration().print(text, markup=False, soft_wrap=True)
+    """One remark on stderr, where that can be written; a remark is never worth a failure."""
+    with contextlib.suppress(OSError):
+        narration().print(printable(text), markup=False, soft_wrap=True)
 
 
 def data() -> Console:
     """The console for what a command was asked for; as wide as its content where it is not a terminal."""
-    return DataConsole(highlight=False, width=None if sys.stdout.isatty() else 160)
+    wide = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else 160
+    return DataConsole(highlight=False, width=wide)
 
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+    plain_ascii = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    sys.stdout.write(json.dumps(_finite(value), indent=2, ensure_ascii=plain_ascii, default=str) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    """The value with null for numbers that JSON does not know."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def printable(text: str) -> str:
+    """The text without characters that could steer a terminal."""
+    return "".join(each if each.isprintable() or each == "\n" else f"\\x{ord(each):02x}" for each in text)
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -60,7 +81,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: st
         numeric = any(isinstance(row[at], int | float) or str(row[at])[:1].isdigit() for row in held)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in held:
-        table.add_row(*(cell(value) for value in row))
+        table.add_row(*(Text(printable(cell(value))) for value in row))
     data().print(table)
 
 

@@ -1,18 +1,23 @@
 """Finding the record a command asks about: a database, a run, or the newest run."""
 
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
-
-import click
+from typing import Final, NamedTuple
 
 from controller.liveness import is_held
 from controller.run_directory import RunDirectory, default_base, list_runs
-from estimator.errors import NotFoundError, StorageError
+from estimator.errors import NotFoundError, RecordError, StorageError
 from store.collect import collect_run
+from ui.output import narrate
 from ui.settings import load_settings
 
-DATABASE = "glassgate.db"
+DATABASE: Final = "glassgate.db"
 """The database of a run, in the run's folder unless another was named when it began."""
+WAIT_SECONDS: Final = 30.0
+"""How long a command waits for another one that is collecting the same run."""
 
 
 class Record(NamedTuple):
@@ -28,26 +33,54 @@ def database_of(run: RunDirectory) -> Path:
     return Path(named) if isinstance(named, str) else run.path / DATABASE
 
 
-def find_record(database: Path | None, run: str | None) -> Record:
+@contextmanager
+def find_record(database: Path | None, run: str | None) -> Iterator[Record]:
     """The record that `--database` and `--run` name; without either the newest run's, brought up to date.
 
-    Raises NotFoundError when there is no such run, and what opening a run or database raises.
+    Where the run's own database cannot be written, as on a full disk, the journal is read into one that lasts as long
+    as the question. Raises NotFoundError when there is no such run, and what opening a run or database raises.
     """
     if database is not None:
-        return Record(database, run)
+        yield Record(database, run)
+        return
     base = load_settings().runs
     found = RunDirectory.find(run, base) if run else _newest(base)
-    path = database_of(found)
-    if not is_held(found.path / "collector.lock"):
-        try:
-            with found.hold_collector_lock():
-                collect_run(found, path)
-        except StorageError as error:
-            # Reading goes on without what is not collected yet, if there is anything to read.
-            if not path.exists():
-                raise
-            click.echo(f"glassgate: shown as far as it was collected before: {error}", err=True)
-    return Record(path, found.info.run_id)
+    path, name = database_of(found), found.info.run_id
+    try:
+        _bring_up_to_date(found, path)
+    except StorageError as error:
+        with tempfile.TemporaryDirectory(prefix="glassgate-") as folder:
+            narrate(f"glassgate: read into a passing database, since {error}")
+            collect_run(found, Path(folder) / DATABASE)
+            yield Record(Path(folder) / DATABASE, name)
+        return
+    except RecordError as error:
+        raise RecordError(
+            f"{error}; the run's journal holds what has not been cleared away yet: move {path} aside and ask again"
+        ) from None
+    yield Record(path, name)
+
+
+def _bring_up_to_date(run: RunDirectory, database: Path) -> None:
+    """Take the journal into the database, unless somebody else is at it; then wait until there is something to read."""
+    lock = run.path / "collector.lock"
+    deadline = time.monotonic() + WAIT_SECONDS
+    while is_held(lock):
+        if database.exists() and run.state == "live":
+            return  # the engine's own collector keeps it within a second of now
+        if time.monotonic() > deadline:
+            narrate(f"glassgate: another process is still collecting run {run.path.name}; shown as far as it came")
+            return
+        time.sleep(0.05)
+    try:
+        held = run.hold_collector_lock()
+    except StorageError:
+        if is_held(lock):
+            _bring_up_to_date(run, database)
+            return
+        raise
+    with held:
+        collect_run(run, database)
 
 
 def _newest(base: Path | None) -> RunDirectory:

@@ -25,17 +25,18 @@ from controller.engines.replay.step_time import DEFAULT_PRESET, StepTimeModel, s
 from controller.engines.replay.workload import Workload
 from controller.journal import JournalWriter
 from controller.knobs import Knobs
-from controller.limits import Setting, effective, largest_prompt
+from controller.limits import CLAMPED, DEAD, RAISED, Setting, effective, explain, largest_prompt
 from controller.recorder import Recorder
 from controller.records import Smoke
 from controller.run_directory import RunDirectory
 from estimator.batch import BatchEstimator
 from estimator.context import RunContext
+from estimator.errors import GlassgateError
 from estimator.presets import model as geometry_of
 from gpu_probe.smoke import smoke as smoke_device
 from store.collect import Collector
 from store.words import size
-from ui.output import narrate
+from ui.output import cell, narrate
 from ui.progress import ReplayProgress
 from ui.record import database_of
 
@@ -145,7 +146,8 @@ def replay(workload: Workload, options: ReplayOptions) -> Replayed:
     if options.device_tokens is not None:
         narrate(f"largest prompt that can be served: {largest_prompt(limits, options.device_tokens):,} tokens")
     clock = SimulatedClock()
-    with _ended(run) as end, workload:
+    tell_knobs(options.knobs, setting)
+    with _ended(run, clock) as end, workload:
         journal = JournalWriter(
             run.journal, run_id=run.info.run_id, on_full="raise", stall="wait", clock=clock.now, wall_clock=clock.wall
         )
@@ -197,6 +199,7 @@ def _serve(engine: ReplayEngine, run: RunDirectory) -> dict[str, Any]:
     began = time.perf_counter()
     collecting = 0.0
     with (
+        run.hold_collector_lock(),
         Collector(run, database) as collector,
         ReplayProgress() as told,
         _stopped_by_ctrl_c(engine) as stopped,
@@ -241,9 +244,17 @@ def _report_skipped(workload: Workload) -> None:
             narrate(f"  {problem}")
 
 
+def tell_knobs(knobs: Knobs, setting: Setting) -> None:
+    """Say which knobs an operator set are not in force as set, and why."""
+    untouched = Knobs()
+    for knob in explain(knobs, setting):
+        if knob.state in (CLAMPED, DEAD, RAISED) and knob.set_to != getattr(untouched, knob.name):
+            narrate(f"{knob.name} is {cell(knob.set_to)}, in force {cell(knob.effective)} ({knob.state}): {knob.why}")
+
+
 @contextmanager
-def _ended(run: RunDirectory) -> Iterator[Callable[[str], None]]:
-    """Mark the run's end in good order, with the reason given, or with the failure's name."""
+def _ended(run: RunDirectory, clock: SimulatedClock) -> Iterator[Callable[[str], None]]:
+    """Mark the run's end in good order, with the reason given; one that failed before its first request is no run."""
     reason = "failed"
 
     def end(why: str) -> None:
@@ -252,8 +263,16 @@ def _ended(run: RunDirectory) -> Iterator[Callable[[str], None]]:
 
     try:
         yield end
-    finally:
+    except GlassgateError:
+        if clock.engine is None or not clock.engine.summary.requests:
+            run.discard()
+            raise
         run.end(reason)
+        raise
+    except BaseException:
+        run.end(reason)
+        raise
+    run.end(reason)
 
 
 @contextmanager

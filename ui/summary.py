@@ -8,11 +8,13 @@ from ui.output import data, print_table
 def print_summary(summary: dict[str, Any]) -> None:
     """What a replay adds up to, on stdout."""
     out = data()
+    never = summary["decisions"]["by_gate"].get("kv_capacity", {}).get("can_never", 0)
     hits = summary["device_hit_tokens"] + summary["host_hit_tokens"]
     print_table(
         ("", ""),
         [
             ("requests", f"{summary['requests']:,} ({summary['finished']:,} finished, {summary['aborts']:,} aborted)"),
+            *([("  can never fit", f"{never:,} refused at once, see glassgate query can-never")] if never else []),
             ("passes", summary["passes"]),
             ("prompt tokens", summary["prompt_tokens"]),
             ("  device hit", summary["device_hit_tokens"]),

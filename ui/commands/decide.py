@@ -1,5 +1,6 @@
 """`glassgate decide`: one pass on a case written by hand."""
 
+import codecs
 import sys
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def read_json(name: str) -> Any:
     except OSError as error:
         raise InputError(f"{name}: {error.strerror}") from None
     try:
-        return msgspec.json.decode(content)
+        return msgspec.json.decode(content.removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{name}: not JSON: {error}") from None
 

@@ -8,7 +8,7 @@ from controller.knobs import parse_bytes
 from estimator.allocation import allocation_plan, play
 from estimator.batch import BatchEstimator
 from estimator.case import Case, answer, read_cases
-from estimator.errors import NotFoundError
+from estimator.errors import InputError, KnobError, NotFoundError
 from estimator.fit import largest_batch, largest_prompt
 from store.words import size
 from ui.options import json_option
@@ -29,13 +29,17 @@ def estimate(*, case: str, name: str | None, limit: str | None, as_json: bool) -
     CASE.json holds one case or a list: the model, requests as [prefix, extend] in tokens, and the run, see
     docs/estimator.md. Nothing is allocated.
     """
-    cases = read_cases(case)
+    most = None if limit is None else parse_bytes(limit, "--limit")
+    if most is not None and most < 1:
+        raise KnobError(f"--limit is {limit!r}; it is a size of at least one byte")
+    cases = read_cases("/dev/stdin" if case == "-" else case)
+    if not cases:
+        raise InputError(f"{case} holds no case; write one object, or a list of them")
     if name is not None:
         found = [each for each in cases if each.name == name]
         if not found:
             raise NotFoundError(f"{case} has no case {name!r}; it has {', '.join(repr(each.name) for each in cases)}")
         cases = found
-    most = None if limit is None else parse_bytes(limit, "--limit")
     if as_json:
         answers = [{**answer(each), **({} if most is None else {"fits": _fits(each, most)})} for each in cases]
         print_json(answers[0] if len(answers) == 1 else answers)

@@ -11,10 +11,12 @@ from ui.options import json_option, record_options
 from ui.output import print_answer, print_csv, print_json, print_table
 from ui.record import find_record
 
+MOST_SECONDS = 86_400.0
+
 
 @click.command()
 @click.argument("what", metavar="[NAME | SQL]", required=False)
-@click.option("--limit", type=int, help="Rows at most [default: 20 for a named query].")
+@click.option("--limit", type=click.IntRange(min=0, max=1 << 40), help="Rows at most [default: 20 for a named query].")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0.001),
@@ -45,10 +47,10 @@ def query(
     if what is None:
         _list(as_json=as_json, as_csv=as_csv)
         return
-    record = find_record(database, run)
-    answer = run_query(
-        record.database, what, run=record.run if _asks_for_run(what) else run, limit=limit, seconds=seconds
-    )
+    with find_record(database, run) as record:
+        # A run's own database needs no name of the run; SQL that does not use :run would refuse one.
+        asked = record.run if _asks_for_run(what) else run if database is not None else None
+        answer = run_query(record.database, what, run=asked, limit=limit, seconds=min(seconds, MOST_SECONDS))
     if as_json:
         print_json(answer.as_dicts())
     elif as_csv:

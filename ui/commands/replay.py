@@ -9,6 +9,7 @@ from controller.engines.replay import DEFAULT_DEVICE_TOKENS, DEFAULT_HOST_TOKENS
 from controller.engines.replay.sessions import agent_sessions
 from controller.engines.replay.step_time import DEFAULT_PRESET, PRESETS
 from controller.engines.replay.traces import open_trace
+from estimator.errors import UsageError
 from ui.cli import INTERRUPTED
 from ui.options import UNBOUNDED_WORD, Size, json_option, knob_options
 from ui.output import print_json
@@ -121,14 +122,18 @@ def replay(
     """Replay a workload through the controller, keep every decision, and print the summary.
 
     TRACE is a Mooncake JSONL or Azure CSV trace, gzip too; without one the built-in workload of multi-turn agent
-    sessions is replayed. The record stands in a run folder that `why` and `query` read.
+    sessions is replayed, and - reads a trace from standard input. The record stands in a run folder that `why` and
+    `query` read. The page size is 64 unless it is set.
     """
+    _check_together(ctx, trace)
     settings = load_settings()
     chosen = replay_options(options, base=settings.runs, knobs=settings.knobs(knobs, REPLAY_KNOBS))
     if trace is None:
         workload = agent_sessions(seed=seed, sessions=sessions)
     else:
-        workload = open_trace(trace, skip_bad_lines=skip_bad_lines, limit=limit, speed=speed)
+        workload = open_trace(
+            "/dev/stdin" if trace == "-" else trace, skip_bad_lines=skip_bad_lines, limit=limit, speed=speed
+        )
     replayed = run_replay(workload, chosen)
     if as_json:
         print_json(replayed.summary)
@@ -136,6 +141,15 @@ def replay(
         print_summary(replayed.summary)
     if replayed.summary["interrupted"]:
         ctx.exit(INTERRUPTED)
+
+
+def _check_together(ctx: click.Context, trace: str | None) -> None:
+    """Refuse options that the chosen workload would ignore."""
+    ignored = ("limit", "speed", "skip_bad_lines") if trace is None else ("sessions", "seed")
+    for name in ignored:
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            goes_with = "a TRACE" if trace is None else "the built-in workload, without a TRACE"
+            raise UsageError(f"--{name.replace('_', '-')} goes with {goes_with}")
 
 
 def replay_options(options: dict[str, Any], **more: Any) -> ReplayOptions:

@@ -6,7 +6,7 @@ import click
 
 from store.why import why as why_request
 from ui.options import json_option, record_options
-from ui.output import data, print_json
+from ui.output import data, print_json, printable
 from ui.record import find_record
 
 
@@ -19,10 +19,10 @@ def why(*, request: str, database: Path | None, run: str | None, as_json: bool) 
 
     `glassgate query slowest-waits` names requests worth asking about.
     """
-    record = find_record(database, run)
-    life = why_request(record.database, request, run=record.run)
+    with find_record(database, run) as record:
+        life = why_request(record.database, request, run=record.run)
     if as_json:
         print_json(life.as_dict())
     else:
         for line in life.words():
-            data().print(line, markup=False, soft_wrap=True)
+            data().print(printable(line), markup=False, soft_wrap=True)

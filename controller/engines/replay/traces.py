@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from datetime import date
@@ -29,6 +30,7 @@ MAX_LINE_BYTES: Final = 16 << 20
 MAX_ID_CHARACTERS: Final = 200
 _MAX_MS: Final = 1 << 53  # milliseconds since 1970 are well below it
 _MAX_BLOCK_ID: Final = (1 << 63) - 1
+_PATIENCE: Final = 64  # how many times MAX_LINE_BYTES are passed over for the end of a line
 _SNIFFED_LINES: Final = 100
 _AZURE_COLUMNS: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?", re.ASCII)
@@ -98,7 +100,11 @@ class _Lines:
         self.number = 0
         try:
             self._file = io.BufferedReader(io.FileIO(name), 1 << 16)
-            self.size = os.fstat(self._file.fileno()).st_size
+            status = os.fstat(self._file.fileno())
+            if stat.S_ISCHR(status.st_mode):  # one such as /dev/zero has no end
+                self._file.close()
+                raise InputError(f"{name}: is a device, not a trace; name a file or a pipe")
+            self.size = status.st_size
             packed = self._file.peek(2)[:2] == b"\x1f\x8b"
         except ValueError as error:
             raise InputError(f"{name!a}: cannot be read ({error}); name a trace file") from None
@@ -123,8 +129,12 @@ class _Lines:
             try:
                 line = read(MAX_LINE_BYTES)
                 if len(line) == MAX_LINE_BYTES and line[-1] != 0x0A:
-                    while (more := read(MAX_LINE_BYTES)) and more[-1] != 0x0A:
-                        pass
+                    for _ in range(_PATIENCE):
+                        more = read(MAX_LINE_BYTES)
+                        if not more or more[-1] == 0x0A:
+                            break
+                    else:
+                        self._stream = io.BytesIO()  # it does not end; whatever this is, it is no trace
                     raise _BadLineError(f"line: is longer than {MAX_LINE_BYTES} bytes; one request is one line")
             except (EOFError, zlib.error, OSError) as error:
                 self._stream = io.BytesIO()
