@@ -69,6 +69,7 @@ def run_query(
         if named is None:
             raise NotFoundError(_unknown(text.strip()))
     sql = named.sql if named else text
+    deadline = time.monotonic() + seconds
     connection = open_for_reading(database)
     try:
         values: dict[str, Any] = {}
@@ -78,12 +79,14 @@ def run_query(
             raise UsageError("--run is given but the SQL does not use :run; write `WHERE run = :run`")
         most = (DEFAULT_ROWS if named else MOST_ROWS) if limit is None else limit
         values["limit"] = most
-        _guard(connection, seconds)
+        _guard(connection, deadline)
         found = connection.execute(sql, values)
         if found.description is None:
             raise UsageError("the SQL asks for nothing; write one SELECT")
         rows = found.fetchmany(most + 1)
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT and time.monotonic() < deadline:
+            raise KeyboardInterrupt from None  # Ctrl-C lands in the progress handler, which can only interrupt
         raise _refusal(database, error, seconds) from None
     finally:
         connection.close()
@@ -99,9 +102,8 @@ def _unknown(name: str) -> str:
     return f"no query is named {name!r}{meant} there are {', '.join(NAMED)}; anything longer is read as SQL"
 
 
-def _guard(connection: sqlite3.Connection, seconds: float) -> None:
-    """Let the connection read and nothing else, for so many seconds, and make no value that fills the memory."""
-    deadline = time.monotonic() + seconds
+def _guard(connection: sqlite3.Connection, deadline: float) -> None:
+    """Let the connection read and nothing else, until a moment, and make no value that fills the memory."""
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE_BYTES)
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
     # Their first use declares these functions, which the authorizer would take for a change of the schema.
