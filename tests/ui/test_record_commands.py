@@ -65,7 +65,7 @@ def test_query_alone_lists_the_questions(glassgate: Run):
         (("query", "SELEC 1"), 2, "SQL"),
         (("query", "stops", "--run", "ffff0000"), 7, "ffff0000"),
         (("query", "stops", "--csv", "--json"), 2, "choose one"),
-        (("query", "stops", "--limit", "-1"), 2, "--limit is -1"),
+        (("query", "stops", "--limit", "-1"), 2, "'--limit': -1"),
         (("why", "r20000"), 7, "r20000"),
         (("why", "r1", "--database", "nowhere.db"), 5, "nowhere.db"),
     ],
