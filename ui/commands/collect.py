@@ -1,0 +1,202 @@
+"""`glassgate collect`: the journals of running engines into SQLite and to OpenTelemetry."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import signal
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from controller.run_directory import RunDirectory, list_runs
+from store.follow import SHUTDOWN_SECONDS, Follower, Plan
+from store.standing import SinkStanding, read_standings
+from ui.cli import INTERRUPTED
+from ui.options import json_option
+from ui.output import narrate, print_json, print_table
+from ui.record import database_of
+from ui.settings import load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from store.metrics import Metrics
+    from store.sinks import Sink
+
+
+@click.command()
+@click.argument("runs", metavar="RUN|DIR")
+@click.option(
+    "--database",
+    type=click.Path(path_type=Path),
+    help="One database for all runs [default: the one in each run's folder].",
+)
+@click.option("--once", is_flag=True, help="Catch up and stop, whether the engines live or not.")
+@click.option("--status", is_flag=True, help="Say where each sink of each run stands, and collect nothing.")
+@click.option("--no-otlp", is_flag=True, help="Send nothing to OTLP, whatever the environment says.")
+@click.option(
+    "--prometheus", metavar="[HOST:]PORT", help="Serve metrics for Prometheus there, on 127.0.0.1 unless HOST is given."
+)
+@click.option(
+    "--forget",
+    multiple=True,
+    metavar="SINK",
+    help="Give up the place of a sink that is not used any more, so that it holds no journal back.",
+)
+@click.option(
+    "--shutdown-seconds",
+    type=click.FloatRange(min=0.1),
+    default=SHUTDOWN_SECONDS,
+    show_default=True,
+    help="Stopping takes no longer, whatever does not answer.",
+)
+@json_option
+@click.pass_context
+def collect(
+    ctx: click.Context,
+    /,
+    *,
+    runs: str,
+    database: Path | None,
+    once: bool,
+    status: bool,
+    no_otlp: bool,
+    prometheus: str | None,
+    forget: tuple[str, ...],
+    shutdown_seconds: float,
+    as_json: bool,
+) -> None:
+    """Take the journal of RUN, or of every run in DIR, into SQLite and, as the OTEL_ variables say, to OTLP.
+
+    It goes on until its runs have ended and everything is delivered, or until SIGTERM or Ctrl-C. It can be killed and
+    started again at any time. See docs/collect.md.
+    """
+    found = _find(runs)
+
+    def database_for(run: RunDirectory) -> Path:
+        return database_of(run) if database is None else database
+
+    if status:
+        _show(_standings(found, database_for), as_json=as_json)
+        return
+    logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # failures are counted and told by us
+    logging.getLogger("opentelemetry").propagate = False
+    metrics = _metrics(prometheus, otlp=not no_otlp)
+    sinks: dict[str, Callable[[RunDirectory], Sink]] = {} if no_otlp else _otlp()
+    if metrics is not None:
+        sinks["metrics"] = metrics.sink
+    plan = Plan(
+        runs=found,
+        database=database_for,
+        sinks=sinks,
+        forget=tuple({*forget} if metrics is not None else {*forget, "metrics"}),
+        once=once,
+        shutdown_seconds=shutdown_seconds,
+    )
+    follower = Follower(plan, _say, metrics.seen if metrics is not None else lambda _: None)
+    with _stopped_by_signals(follower) as seen:
+        try:
+            follower.follow()
+        finally:
+            if metrics is not None:
+                metrics.shutdown(max(0.1, follower.seconds_left))
+    if as_json:
+        print_json(msgspec.to_builtins(_standings(found, database_for)))
+    if signal.SIGINT in seen:
+        ctx.exit(INTERRUPTED)
+
+
+def _find(runs: str) -> RunDirectory | Path:
+    """The run, or the folder of runs, that a name stands for. Raises what finding a run raises."""
+    path = Path(runs)
+    if path.is_dir() and not (path / "run.json").exists():
+        return path
+    return RunDirectory.find(runs, load_settings().runs)
+
+
+def _otlp() -> dict[str, Callable[[RunDirectory], Sink]]:
+    """The OTLP sink of spans, if the environment asks for one."""
+    if not any(name.startswith("OTEL_") for name in os.environ):
+        return {}
+    from store.otlp import OtlpSink, otlp_wanted  # noqa: PLC0415 - the SDK takes 0.3 s to import
+
+    return {"otlp": OtlpSink} if otlp_wanted() else {}
+
+
+def _metrics(prometheus: str | None, *, otlp: bool) -> Metrics | None:
+    if prometheus is None and not any(name.startswith("OTEL_") for name in os.environ):
+        return None
+    from store.metrics import Metrics as Made  # noqa: PLC0415 - the SDK takes 0.3 s to import
+    from store.scrape import parse_address  # noqa: PLC0415 - the same
+
+    address = None if prometheus is None else parse_address(prometheus)
+    metrics = Made.wanted(otlp=otlp, prometheus=address, environ=os.environ)
+    if metrics is not None and metrics.endpoint is not None:
+        narrate(f"metrics at {metrics.endpoint.address}")
+    return metrics
+
+
+def _say(line: str) -> None:
+    click.echo(f"glassgate: {line}", err=True)
+
+
+def _standings(found: RunDirectory | Path, database_for: Callable[[RunDirectory], Path]) -> list[SinkStanding]:
+    runs = [found] if isinstance(found, RunDirectory) else [listed.run for listed in list_runs(found) if listed.info]
+    return [standing for run in runs for standing in read_standings(run, database_for(run))]
+
+
+def _show(standings: list[SinkStanding], *, as_json: bool) -> None:
+    if as_json:
+        print_json(msgspec.to_builtins(standings))
+        return
+    rows: list[tuple[Any, ...]] = []
+    for each in standings:
+        lost = each.lost + sum(each.losses.values())
+        rows.append((
+            f"{each.run}/{each.rank}", each.engine, "running" if each.collected else "none", each.sink,
+            f"{each.segment}:{each.offset}", each.frames_behind, each.bytes_behind, each.delivered, each.left_out,
+            lost, each.failures, _when(each.last_delivery_ns), each.last_error or "-",
+        ))  # fmt: skip
+    print_table(
+        (
+            "run", "engine", "collector", "sink", "cursor", "frames behind", "bytes behind", "delivered", "left out",
+            "lost", "failures", "last delivery", "last error",
+        ),
+        rows,
+    )  # fmt: skip
+
+
+def _when(at_ns: int) -> str:
+    """A Unix time in ISO 8601, or a dash."""
+    if not at_ns:
+        return "-"
+    return dt.datetime.fromtimestamp(at_ns / 1e9, tz=dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+@contextmanager
+def _stopped_by_signals(follower: Follower) -> Iterator[list[int]]:
+    """SIGTERM and Ctrl-C end the collector within its bound; a second one ends it at once."""
+    seen: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield seen
+        return
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if seen:
+            os._exit(INTERRUPTED)  # what is in SQLite is there whole, and the rest is taken again
+        seen.append(number)
+        follower.stop()
+
+    held = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield seen
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler)
