@@ -106,7 +106,8 @@ def input_tokens(batch: AdmissionPass, plan: Plan) -> Check:
 def chunk_tokens(batch: AdmissionPass, plan: Plan) -> Check:
     """At least one page of the compute budget is left; a longer candidate is cut to what is left [SG].
 
-    On the shared path only a first member is cut; any other enters whole or waits.
+    On the shared path only a first member is cut; any other enters whole or waits. `second_chunk` guards that one
+    prompt at most is unfinished; with one budget for the whole pass that budget is spent first.
     """
     budget = batch.limits.chunk_budget
     wanted = batch.chunk_spent + plan.whole
