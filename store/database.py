@@ -76,7 +76,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
             if version < VERSION:
                 raise RecordError(
                     f"database {path} has schema version {version}, this Glassgate reads {VERSION}; "
-                    "record into it or open it for writing once, and it is carried forward"
+                    "`glassgate db check --carry-forward`, or recording into it, brings it up to date"
                 )
         return connection
 
@@ -91,6 +91,14 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
             yield connection
     finally:
         connection.close()
+
+
+def wal_bytes(path: Path) -> int:
+    """Bytes of the write-ahead log beside the database at path; 0 without one."""
+    try:
+        return path.with_name(path.name + "-wal").stat().st_size
+    except OSError:
+        return 0
 
 
 @contextmanager

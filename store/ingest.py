@@ -13,29 +13,42 @@ from controller.journal.frames import DATA, LOSS, OVERHEAD_BYTES, Cursor, Frame
 from controller.journal.losses import Loss
 from controller.records import decode
 from estimator.errors import RecordError
-from store.database import BUSY_MS, failures, open_for_writing
-from store.rows import Rows
+from store import ranks
+from store.alarms import AlarmWatch
+from store.database import BUSY_MS, failures, open_for_writing, wal_bytes
+from store.retention import Retention
+from store.rows import Rows, write_alarms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
 
+    from controller.records import AnyRecord
+    from store.alarms import Alarm
+
 CHUNK_BYTES: Final = 2 << 20
 """A transaction holds about this many bytes of records, some 20,000 decisions, so that memory and log are bounded."""
+
+WAL_BYTES: Final = 64 << 20
+"""A write-ahead log longer than this is emptied into the database as soon as no reader needs it."""
 
 _UNSOUND: Final = (sqlite3.IntegrityError, OverflowError, ValueError, TypeError, msgspec.DecodeError)
 """What a frame causes whose checksums fit but whose records do not: damage, or one that is in the store already."""
 
 
 class Ingest:
-    """Writes one run's frames on one rank into the database at a path.
+    """Writes one run's frames on one rank into the database at a path, and keeps the database within its retention.
 
     After StorageError nothing of the failed transaction is kept: read on from `cursor`.
     """
 
-    def __init__(self, database: Path, run: str, rank: int = 0, *, busy_ms: int = BUSY_MS) -> None:
+    def __init__(
+        self, database: Path, run: str, rank: int = 0, *, busy_ms: int = BUSY_MS, retention: Retention | None = None
+    ) -> None:
         self.database = database
+        self._busy_ms = busy_ms
+        self._retention = Retention() if retention is None else retention
         self._connection = open_for_writing(database, busy_ms=busy_ms)
         try:
             with failures(database):
@@ -43,11 +56,17 @@ class Ingest:
                 row = self._execute(
                     "SELECT segment, byte_offset, seq FROM cursors WHERE run = ?", (self.run,)
                 ).fetchone()
+                self._watch = self._restored_watch()
         except BaseException:
             self._connection.close()
             raise
         self.cursor = Cursor(*row) if row else None
         """The place in the journal behind the last frame taken in; None if there is none yet."""
+
+    @property
+    def standing(self) -> list[Alarm]:
+        """The alarms of this run on this rank that stand, the oldest first."""
+        return self._watch.standing
 
     def feed(self, frames: Iterable[Frame]) -> int:
         """Take frames in, and return how many. Raises StorageError if the database cannot take them."""
@@ -56,6 +75,9 @@ class Ingest:
             with failures(self.database), _no_garbage():
                 self._take(chunk)
             taken += len(chunk)
+        if taken:
+            with failures(self.database):
+                self._tend()
         return taken
 
     def close(self) -> None:
@@ -85,6 +107,7 @@ class Ingest:
         place = self.cursor or Cursor(0, 0, 0)
         missing = damaged = 0
         rows = Rows(self.run)
+        gathered: list[Sequence[AnyRecord]] = []
         losses: list[tuple[object, ...]] = []
         for frame in chunk if lost is None else [lost]:
             missing += max(0, frame.seq - place.seq)
@@ -94,7 +117,9 @@ class Ingest:
             if lost is not None:
                 losses.append(_unreadable(frame, why))
             elif frame.kind == DATA:
-                rows.add(decode(frame.payload))
+                taken = decode(frame.payload)
+                rows.add(taken)
+                gathered.append(taken)
             elif frame.kind == LOSS:
                 loss, row = _stated(frame)
                 missing -= loss
@@ -104,6 +129,7 @@ class Ingest:
         self._execute("BEGIN IMMEDIATE")
         try:
             rows.write(self._connection)
+            losses += self._raise_alarms(gathered, rows, place)
             self._connection.executemany(
                 "INSERT INTO losses (run, reason, frames, bytes, first_ns, last_ns, segment, byte_offset, detail) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -114,8 +140,50 @@ class Ingest:
         except BaseException:
             if self._connection.in_transaction:
                 self._execute("ROLLBACK")
+            self._watch = self._restored_watch()
             raise
         self.cursor = place
+
+    def _raise_alarms(
+        self, gathered: list[Sequence[AnyRecord]], rows: Rows, place: Cursor
+    ) -> list[tuple[object, ...]]:
+        """Let the alarms see the records whose rows were written, and return rows for a clock that was set back."""
+        watch = self._watch
+        watch.changed.clear()
+        watch.set_back.clear()
+        for each in gathered:
+            watch.add(each)
+        if rows.passes:
+            for found in ranks.differences(self._connection, self.run, *rows.passes):
+                watch.ranks_differ(*found, rows.last_ns)
+        write_alarms(self._connection, self.run, watch)
+        if not watch.set_back:
+            return []
+        number, start_ns, before_ns = watch.set_back[0]
+        detail = f"the clock went back: pass {number} began {before_ns - start_ns} ns before the pass before it"
+        if len(watch.set_back) > 1:
+            detail += f", and {len(watch.set_back) - 1} more did"
+        return [("clock", 0, 0, start_ns, before_ns, place.segment, place.offset, detail)]
+
+    def _restored_watch(self) -> AlarmWatch:
+        """The alarms as the last transaction left them."""
+        row = self._execute("SELECT state FROM alarm_watch WHERE run = ?", (self.run,)).fetchone()
+        if row is not None:
+            return AlarmWatch.restore(row[0])
+        watch = AlarmWatch()
+        pool, slots = self._execute("SELECT pool_tokens, slots FROM runs WHERE id = ?", (self.run,)).fetchone()
+        watch.state.pool_tokens, watch.state.slots = (-1 if each is None else each for each in (pool, slots))
+        return watch
+
+    def _tend(self) -> None:
+        """Keep the log short, if no reader needs it, and the database within its retention."""
+        if wal_bytes(self.database) > WAL_BYTES:
+            self._execute("PRAGMA busy_timeout = 0")
+            try:
+                self._execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+            finally:
+                self._execute(f"PRAGMA busy_timeout = {self._busy_ms}")
+        self._retention.tend(self._connection)
 
     def _find_run(self, run: str, rank: int) -> int:
         """The number the database has for a run on one rank, given now if it has none."""

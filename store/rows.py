@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable
 
+    from store.alarms import AlarmWatch
+
 _FIELDS: Final = 17
 _CHECKS_END: Final = _FIELDS + 3 * len(Gate)
 _GATES: Final = len(Gate)
@@ -78,6 +80,9 @@ _START_RUN: Final = """UPDATE runs SET engine = ?, version = ?, model = ?, rank_
 wall_ns = ?, pool_tokens = ?, host_tokens = ?, slots = ?, largest_prompt_tokens = ?, setting = ?, context = ?
 WHERE id = ?"""
 _END_RUN: Final = "UPDATE runs SET end_ns = ?, end_reason = ?, passes = ?, requests = ? WHERE id = ?"
+_ALARM: Final = """INSERT OR REPLACE INTO alarms (run, number, alarm, opened_ns, last_ns, closed_ns, count, measured,
+threshold, unit, request, gate, reason, first_pass, last_pass, observed, limit_value, detail)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _LAST: Final = "UPDATE runs SET last_ns = max(last_ns, ?) WHERE id = ?"
 
 
@@ -99,6 +104,12 @@ class Rows:
             records.Preempt: self._preempt, records.LoadDone: self._load, records.KnobChange: self._knob_change,
             records.Smoke: self._smoke, records.RunEnd: self._run_end,
         }  # fmt: skip
+
+    @property
+    def passes(self) -> tuple[int, int] | None:
+        """Number of the first and of the last pass gathered, None without any."""
+        gathered = self.tables["passes"]
+        return (int(str(gathered[0][1])), int(str(gathered[-1][1]))) if gathered else None
 
     def add(self, gathered: list[records.AnyRecord]) -> None:
         """Take the records of one frame. Raises ValueError or TypeError for one whose arrays are not as they should."""
@@ -256,3 +267,15 @@ class Rows:
         self.tables["smoke"].append((
             self._run, r.at_ns, r.device, r.asked, r.reserved, r.peak, r.free_before, r.passed, r.why,
         ))  # fmt: skip
+
+
+def write_alarms(connection: sqlite3.Connection, run: int, watch: AlarmWatch) -> None:
+    """Write the alarms of a run that changed, and what the watch needs to go on. Raises sqlite3.Error."""
+    connection.executemany(_ALARM, [
+        (
+            run, a.number, a.name, a.opened_ns, a.last_ns, a.closed_ns, a.count, a.measured, a.threshold, a.unit,
+            a.request, a.gate, a.reason, a.first_pass, a.last_pass, a.observed, a.limit, a.detail,
+        )
+        for a in watch.changed.values()
+    ])  # fmt: skip
+    connection.execute("INSERT OR REPLACE INTO alarm_watch VALUES (?, ?)", (run, watch.saved()))

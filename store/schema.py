@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.vocabulary import SOFT_GATES, Gate, HostHit, Outcome, Reason, Verdict, unit_of
-from store.tables import INDEXES, TABLES
-from store.views import VIEWS
+from estimator import PARTS
+from store import tables, tables_2, views
+from store.alarms import ALARMS
 
 if TYPE_CHECKING:
     import sqlite3
@@ -19,13 +20,25 @@ APPLICATION_ID: Final = 0x474C4753
 
 
 def _first(database: Database) -> None:
-    for statement in (*TABLES, *INDEXES):
+    for statement in (*tables.TABLES, *tables.INDEXES):
         database.conn.execute(statement)
-    for name, sql in VIEWS.items():
+    for name, sql in views.VIEWS.items():
         database.create_view(name, sql)
 
 
-MIGRATIONS: Final[tuple[tuple[str, Callable[[Database], None]], ...]] = (("0001_first", _first),)
+def _alarms_and_pruning(database: Database) -> None:
+    for index in tables_2.DROPPED:
+        database.conn.execute(f"DROP INDEX {index}")
+    for statement in (*tables_2.TABLES, *tables_2.INDEXES):
+        database.conn.execute(statement)
+    for name, sql in tables_2.VIEWS.items():
+        database.create_view(name, sql)
+
+
+MIGRATIONS: Final[tuple[tuple[str, Callable[[Database], None]], ...]] = (
+    ("0001_first", _first),
+    ("0002_alarms_and_pruning", _alarms_and_pruning),
+)
 """Name and function of each migration. One that was released is never changed; a change of the schema adds one."""
 
 VERSION: Final = len(MIGRATIONS)
@@ -65,3 +78,5 @@ def _name_words(connection: sqlite3.Connection) -> None:
     execute("INSERT OR IGNORE INTO outcomes VALUES (?, ?)", [(each, each.word) for each in Outcome])
     execute("INSERT OR IGNORE INTO verdicts VALUES (?, ?)", [(each, each.word) for each in Verdict])
     execute("INSERT OR IGNORE INTO host_hits VALUES (?, ?, ?)", [(each, each.word, each.status) for each in HostHit])
+    execute("INSERT OR IGNORE INTO parts VALUES (?, ?)", list(enumerate(PARTS)))
+    execute("INSERT OR REPLACE INTO alarm_kinds VALUES (?, ?, ?, ?)", ALARMS)

@@ -5,7 +5,6 @@ from typing import Final
 
 _ISO: Final = r"strftime('%Y-%m-%dT%H:%M:%fZ', (r.wall_ns - r.start_ns + \1) / 1e9, 'unixepoch')"
 
-# iso(x) stands for the UTC time of x nanoseconds of the clock of run r.
 _VIEWS: Final = {
     "v_runs": """SELECT r.*, iso(r.start_ns) AS started, iso(r.end_ns) AS ended FROM runs r""",
     "v_requests": """SELECT q.run, r.name AS run_name, q.number, q.id, iso(q.arrival_ns) AS arrived,
@@ -55,4 +54,11 @@ WHERE d.outcome IN (0, 1)""",
 FROM decisions d CROSS JOIN gates g JOIN verdicts v ON v.id = json_extract(d.checks, '$[' || (3 * g.id) || ']')""",
 }
 
-VIEWS: Final = {name: re.sub(r"iso\(([a-z_.]+)\)", _ISO, sql) for name, sql in _VIEWS.items()}
+
+
+def with_iso(sql: str) -> str:
+    """A view's SQL with `iso(x)` written out as the UTC time of x nanoseconds of the clock of run r."""
+    return re.sub(r"iso\(([a-z_.]+)\)", _ISO, sql)
+
+
+VIEWS: Final = {name: with_iso(sql) for name, sql in _VIEWS.items()}

@@ -12,7 +12,7 @@ import pytest
 from controller.vocabulary import Gate, HostHit, Outcome, Reason, Verdict
 from estimator.errors import RecordError, StorageError
 from store import database as opening
-from store import schema, tables
+from store import schema, tables, tables_2
 from store.database import open_for_reading, open_for_writing, reading
 from store.ingest import Ingest
 from store.named import NAMED
@@ -63,53 +63,80 @@ def test_every_word_of_the_vocabulary_has_its_name_in_the_database(database):
 
 def test_every_index_is_named_for_what_it_serves():
     """Each CREATE INDEX in the schema stands under a comment that names a query or `why`."""
-    source = Path(tables.__file__).read_text().splitlines()
-    served = [source[place - 1] for place, line in enumerate(source) if line.strip().startswith('"CREATE INDEX')]
-    assert len(served) == len(tables.INDEXES)
     names = ("why", *NAMED)
-    assert all(line.strip().startswith(tuple(f"# {name}" for name in names)) for line in served)
+    for module in (tables, tables_2):
+        source = [line.strip() for line in Path(module.__file__).read_text().splitlines()]
+        places = [place for place, line in enumerate(source) if line.startswith('"CREATE INDEX')]
+        assert len(places) == len(module.INDEXES)
+        for place in places:
+            comment = source[place - 2 if source[place - 2].startswith("#") else place - 1]
+            assert comment.startswith(tuple(f"# {name}" for name in names))
 
 
-def test_an_older_database_is_carried_forward(database, monkeypatch, world):
-    """Opening an older database for writing brings it to the present version, records that, and keeps its rows."""
-    engine = world()
-    engine.arrive("a", 1, 100)
-    engine.step(2)
-    engine.into(database)
+@pytest.fixture
+def version_1(database):
+    """A database as schema version 1 made it: a run of six passes with a parked chunk."""
+    with sqlite3.connect(database) as connection:
+        connection.executescript((Path(__file__).parent / "version_1.sql").read_text())
+        connection.execute("PRAGMA journal_mode = WAL")
+    return database
 
-    def add_colour(carried):
-        carried.conn.execute("ALTER TABLE runs ADD COLUMN colour TEXT")
 
-    later = (*schema.MIGRATIONS, ("0002_colour", add_colour))
-    monkeypatch.setattr(schema, "MIGRATIONS", later)
-    for module in (schema, opening):
-        monkeypatch.setattr(module, "VERSION", len(later))
-    with pytest.raises(RecordError, match=r"schema version 1, this Glassgate reads 2; .* carried forward"):
-        open_for_reading(database)
-    open_for_writing(database).close()
-    with reading(database) as connection:
-        assert connection.execute("SELECT name, colour FROM runs").fetchall() == [("run-1", None)]
-        assert connection.execute("SELECT count(*) FROM decisions").fetchone() == (1,)
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
-        assert connection.execute("SELECT count(*) FROM _sqlite_migrations").fetchone() == (2,)
+def test_an_older_database_is_carried_forward(version_1, world):
+    """A database of version 1 is refused to readers with the remedy; opened for writing it is brought to the present
+    version with every row, and goes on where it stood.
+    """
+    with pytest.raises(RecordError, match=f"schema version 1, this Glassgate reads {schema.VERSION}; .*carry-forward"):
+        open_for_reading(version_1)
+    with sqlite3.connect(version_1) as connection:
+        before = {
+            name: connection.execute(f"SELECT * FROM {name}").fetchall()
+            for name in ("runs", "passes", "decisions", "requests", "repeats", "cursors", "v_decisions", "checks")
+        }
+    open_for_writing(version_1).close()
+    with reading(version_1) as connection:
+        assert {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in before} == before
+        assert connection.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
+        recorded = [row[0] for row in connection.execute("SELECT name FROM _sqlite_migrations ORDER BY id")]
+        assert recorded == [name for name, _ in schema.MIGRATIONS]
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+    assert run_query(version_1, "alarms").rows == []
+    with Ingest(version_1, "run-1") as ingest:
+        assert ingest.cursor.seq == before["cursors"][0][3]
+        assert (ingest._watch.state.pool_tokens, ingest._watch.state.slots) == (1_000_000, 2048)
+
+
+def test_a_carried_database_has_the_schema_of_a_fresh_one(version_1, tmp_path):
+    """Tables, indexes and views are the same however a database came to the present version."""
+    fresh = tmp_path / "fresh.db"
+    for path in (version_1, fresh):
+        open_for_writing(path).close()
+    schemas = []
+    for path in (version_1, fresh):
+        with reading(path) as connection:
+            found = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE '%sqlite_%'")
+            schemas.append(sorted(found.fetchall()))
+    assert schemas[0] == schemas[1]
 
 
 def test_a_migration_that_fails_changes_nothing(database, monkeypatch):
     """When a migration fails, the database stays at the version it had, whole."""
     open_for_writing(database).close()
+    version = schema.VERSION
 
     def break_off(carried):
         carried.conn.execute("CREATE TABLE halfway (x)")
         carried.conn.execute("CREATE TABLE runs (x)")
 
-    later = (*schema.MIGRATIONS, ("0002_broken", break_off))
+    later = (*schema.MIGRATIONS, ("9999_broken", break_off))
     monkeypatch.setattr(schema, "MIGRATIONS", later)
     for module in (schema, opening):
         monkeypatch.setattr(module, "VERSION", len(later))
     with pytest.raises(StorageError, match="runs already exists"):
         open_for_writing(database)
     with sqlite3.connect(database) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (version,)
         assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'halfway'").fetchone() == (0,)
 
 
