@@ -1,0 +1,153 @@
+"""Receivers for OTLP on this machine that answer as a test wants, and a journal to send from."""
+
+import gzip
+import http.server
+import socket
+import threading
+import time
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+from controller.journal import JournalReader, JournalWriter
+
+
+def free_port():
+    """A port nobody listens on at this moment."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def until(condition, seconds=20.0):
+    """Wait until a condition holds; whether it does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+class Receiver:
+    """Takes OTLP over HTTP. `status` is what it answers; it keeps the spans only of what it takes."""
+
+    def __init__(self, status=200, *, port=0, rejects=0):
+        self.status, self.rejects = status, rejects
+        self.requests, self.headers, self.spans, self.resources, self.paths = 0, {}, [], [], []
+        receiver = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            """Answers one connection."""
+
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                """Take a batch, or not."""
+                body = self.rfile.read(int(self.headers["content-length"]))
+                receiver.requests += 1
+                receiver.paths.append(self.path)
+                receiver.headers = {name.lower(): value for name, value in self.headers.items()}
+                answer = ExportTraceServiceResponse()
+                if receiver.rejects:
+                    answer.partial_success.rejected_spans = receiver.rejects
+                    answer.partial_success.error_message = "not these"
+                if 200 <= receiver.status < 300:
+                    receiver.keep(gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body)
+                said = answer.SerializeToString()
+                self.send_response(receiver.status)
+                self.send_header("content-type", "application/x-protobuf")
+                self.send_header("content-length", str(len(said)))
+                self.end_headers()
+                self.wfile.write(said)
+
+            def log_message(self, *_):
+                """Say nothing."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+
+    def keep(self, body):
+        """Decode what was taken."""
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            self.resources.append(values(resource.resource.attributes))
+            for scope in resource.scope_spans:
+                self.spans.extend(scope.spans)
+
+    def named(self, name):
+        """The spans of one name."""
+        return [span for span in self.spans if span.name == name]
+
+    def ids(self):
+        """Trace and span id of every span, as often as it came."""
+        return [(span.trace_id.hex(), span.span_id.hex()) for span in self.spans]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class Deaf:
+    """A socket that accepts connections and then says nothing, or only `says`."""
+
+    def __init__(self, says=b""):
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self.accepted, self._says = [], says
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def _accept(self):
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self.accepted.append(connection)
+            if self._says:
+                connection.sendall(self._says)
+                connection.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join()
+        for connection in self.accepted:
+            connection.close()
+
+
+def values(attributes):
+    """OTLP attributes as plain values."""
+    return {each.key: _value(each.value) for each in attributes}
+
+
+def _value(any_value):
+    kind = any_value.WhichOneof("value")
+    if kind == "array_value":
+        return [_value(each) for each in any_value.array_value.values]
+    return getattr(any_value, kind)
+
+
+def write_journal(run, payloads, **options):
+    """Write payloads into a run's journal."""
+    with JournalWriter(run.journal, run_id=run.info.run_id, **options) as writer:
+        for payload in payloads:
+            writer.append(payload)
+
+
+def frames_from(run, cursor=None):
+    """Every frame of a run's journal from a place on."""
+    with JournalReader(run.journal, start=cursor) as reader:
+        return list(reader)
