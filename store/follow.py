@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.journal import remove_cursor
 from controller.run_directory import RunDirectory, list_runs
@@ -18,12 +18,13 @@ from estimator.errors import GlassgateError, RecordError
 from store.collect import SqliteSink
 from store.lag import JournalHead
 from store.pipe import Pipe
-from store.standing import Standing, write_standings
+from store.standing import Standing, read_alarms, write_standings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from controller.journal import Cursor
     from controller.liveness import LivenessLock
     from controller.run_directory import RunState
     from store.sinks import Sink
@@ -57,6 +58,16 @@ class Plan:
     """Sinks whose place is given up, so that they hold no journal back; one that is used again begins anew."""
     once: bool = False
     shutdown_seconds: float = SHUTDOWN_SECONDS
+
+
+class Watcher(Protocol):
+    """Somebody who is told, about once a second, how things stand."""
+
+    def seen(self, standings: tuple[Standing, ...]) -> None:
+        """Where each sink stands, or stood when its run was left."""
+
+    def alarmed(self, alarms: Mapping[tuple[str, int], Mapping[str, tuple[int, int]]]) -> None:
+        """The standing alarms of each run and rank: by name, how many were raised and how many are not over."""
 
 
 class _Lane(threading.Thread):
@@ -96,6 +107,8 @@ class _Followed:
         self.pipes = pipes
         self.head = JournalHead(run.journal)
         self.state: RunState = run.state
+        self._alarms: dict[str, tuple[int, int]] = {}
+        self._alarms_at: Cursor | None = None
 
     @property
     def done(self) -> bool:
@@ -107,6 +120,14 @@ class _Followed:
         self.state = self.run.state
         for pipe in self.pipes.values():
             pipe.run_is_over = once or self.state in _OVER
+
+    def read_alarms(self, database: Path) -> dict[str, tuple[int, int]]:
+        """The run's standing alarms; read again when more of it is in the database."""
+        place = self.pipes["sqlite"].sink.cursor
+        if place != self._alarms_at:
+            info = self.run.info
+            self._alarms, self._alarms_at = read_alarms(database, info.run_id, info.rank), place
+        return self._alarms
 
     def measure(self) -> list[Standing]:
         """Where each sink stands; also written down beside the run."""
@@ -122,18 +143,14 @@ class _Followed:
 class Follower:
     """Collects the runs of a plan until they are over, or until `stop`.
 
-    `say` is told in one line what an operator should know; `seen` gets, about once a second, where each sink stands.
+    `say` is told in one line what an operator should know.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        say: Callable[[str], None],
-        seen: Callable[[tuple[Standing, ...]], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, plan: Plan, say: Callable[[str], None], watcher: Watcher | None = None) -> None:
         self._plan = plan
         self._say = say
-        self._seen = seen
+        self._watcher = watcher
+        self._alarms: dict[tuple[str, int], dict[str, tuple[int, int]]] = {}
         self._stopped = False
         self._deadline = 0.0
         self._followed: dict[Path, _Followed] = {}
@@ -207,7 +224,7 @@ class Follower:
                 self._tell(f"run {each.run.path.name}", str(error))
             standings += each.measure()
         self.standings = (*self._left, *standings)
-        self._seen(self.standings)
+        self._tell_watcher()
         for standing in standings:
             self._tell(f"{standing.status.sink} of run {standing.status.run}", standing.status.last_error)
 
@@ -267,6 +284,8 @@ class Follower:
             retired.append(path)
             del self._followed[path]
             self._left += each.measure()
+            if self._watcher is not None:
+                self._read_alarms(each)
             for name, lane in self._lanes.items():
                 lane.pipes = tuple(pipe for pipe in lane.pipes if pipe is not each.pipes[name])
                 lane.closing = (*lane.closing, each.pipes[name])
@@ -305,8 +324,20 @@ class Follower:
             behind += [_undelivered(standing) for standing in found if standing.behind.frames]
             self._let_go(each)
         self.standings = tuple(standings)
-        self._seen(self.standings)
+        self._tell_watcher()
         return behind
+
+    def _tell_watcher(self) -> None:
+        if self._watcher is None:
+            return
+        for each in self._followed.values():
+            self._read_alarms(each)
+        self._watcher.seen(self.standings)
+        self._watcher.alarmed(dict(self._alarms))
+
+    def _read_alarms(self, each: _Followed) -> None:
+        status = each.pipes["sqlite"].sink.status()
+        self._alarms[status.run, status.rank] = each.read_alarms(self._plan.database(each.run))
 
     def _raise_refusals(self) -> None:
         """Raise the first thing that kept a run from being collected into its database."""

@@ -21,6 +21,7 @@ from opentelemetry.sdk.resources import Resource
 from controller.journal import Cursor, JournalReader, read_cursor, write_cursor
 from estimator.errors import RecordError, StorageError, UsageError
 from store import names
+from store.delivery import telemetry_off
 from store.scrape import PrometheusEndpoint
 from store.sinks import SinkStatus
 from store.tally import Key, Tally, Value
@@ -186,22 +187,23 @@ class Metrics:
     ) -> Metrics | None:
         """What the environment and the arguments ask for, None if that is nothing.
 
-        OTLP takes an endpoint in the environment; OTEL_METRICS_EXPORTER may name `prometheus` (at
-        OTEL_EXPORTER_PROMETHEUS_HOST and _PORT) or `none`, which turns OTLP off. OTEL_SDK_DISABLED turns all off.
+        OTLP takes an endpoint in the environment, or its name in OTEL_METRICS_EXPORTER, which may also name
+        `prometheus` (at OTEL_EXPORTER_PROMETHEUS_HOST and _PORT), or `none`, which turns OTLP off. OTEL_SDK_DISABLED
+        turns all off.
         """
         named = [name.strip() for name in environ.get("OTEL_METRICS_EXPORTER", "").split(",") if name.strip()]
         for name in named:
             if name not in _EXPORTERS:
                 raise UsageError(f"OTEL_METRICS_EXPORTER names {name!r}; it can be {', '.join(_EXPORTERS)}")
-        disabled = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-        if disabled:
+        if telemetry_off(environ):
             if prometheus is not None:
                 raise UsageError("OTEL_SDK_DISABLED is true, so there are no metrics to serve; unset it")
             return None
         if "prometheus" in named and prometheus is None:
             prometheus = _environment_address(environ)
-        endpoint = environ.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-        otlp = otlp and bool(endpoint) and (not named or "otlp" in named)
+        endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+        configured = "otlp" in named or (not named and any(environ.get(name) for name in endpoints))
+        otlp = otlp and configured
         if not otlp and prometheus is None:
             return None
         return cls(otlp=otlp, prometheus=prometheus, environ=environ)

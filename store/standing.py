@@ -126,6 +126,20 @@ def read_standings(run: RunDirectory, database: Path) -> list[SinkStanding]:
     return standings
 
 
+def read_alarms(database: Path, run: str, rank: int) -> dict[str, tuple[int, int]]:
+    """How often each standing alarm of a run was raised, and how many of those are not over.
+
+    Empty while the database is not there or cannot be read.
+    """
+    query = """SELECT k.alarm, count(a.number),
+    coalesce(sum(a.number IS NOT NULL AND a.closed_ns IS NULL AND r.end_ns IS NULL), 0)
+FROM alarm_kinds k JOIN runs r ON r.name = ? AND r.rank = ?
+LEFT JOIN alarms a ON a.run = r.id AND a.alarm = k.alarm GROUP BY k.alarm"""
+    with suppress(GlassgateError), reading(database) as connection:
+        return {alarm: (raised, standing) for alarm, raised, standing in connection.execute(query, (run, rank))}
+    return {}
+
+
 def _read_kept(run: RunDirectory) -> dict[str, _Kept]:
     """What the last collector left; nothing if it left nothing that can be read."""
     with suppress(OSError, msgspec.DecodeError):

@@ -35,7 +35,8 @@ class Paced:
 with JournalWriter(
     run.journal, run_id=name, rank=int(rank), on_full="raise", stall="wait", max_bytes=8 << 20, segment_bytes=1 << 16
 ) as writer:
-    print(run.path, flush=True)
+    sys.stdout.write(f"{run.path}\n")
+    sys.stdout.flush()
     ReplayEngine(
         agent_sessions(seed=int(rank), sessions=int(sessions)),
         knobs=Knobs(page_size=64, max_extend_tokens=32_768),

@@ -100,7 +100,7 @@ def collect(
         once=once,
         shutdown_seconds=shutdown_seconds,
     )
-    follower = Follower(plan, _say, metrics.seen if metrics is not None else lambda _: None)
+    follower = Follower(plan, _say, metrics)
     with _stopped_by_signals(follower) as seen:
         try:
             follower.follow()
@@ -125,7 +125,8 @@ def _otlp() -> dict[str, Callable[[RunDirectory], Sink]]:
     """The OTLP sink of spans, if the environment asks for one."""
     if not any(name.startswith("OTEL_") for name in os.environ):
         return {}
-    from store.otlp import OtlpSink, otlp_wanted  # noqa: PLC0415 - the SDK takes 0.3 s to import
+    from store.delivery import otlp_wanted  # noqa: PLC0415 - the SDK takes 0.3 s to import
+    from store.otlp import OtlpSink  # noqa: PLC0415 - the same
 
     return {"otlp": OtlpSink} if otlp_wanted() else {}
 
