@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.whole_file import FILE_MODE
 from estimator.errors import GlassgateError, RecordError, StorageError
+from store import span_ids
 from store.schema import APPLICATION_ID, VERSION, carry_forward, version_of
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def _open_read_only(path: Path, options: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?{options}"
     with _closed_on_error(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        span_ids.register(connection)
         connection.execute("PRAGMA query_only = ON")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         return connection

@@ -3,35 +3,19 @@
 `:run` is the number of the run asked about, `:limit` the most rows wanted.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
+from store.named_alarms import ALARMS, IDLE_REFUSALS, PRUNED
+from store.named_changes import KNOB_EFFECTS, OVERTAKES, RANK_DIFFERENCES, STOPS_OVER_TIME
+from store.question import Column, NamedQuery, columns_of
 
-class Column(NamedTuple):
-    """One column of an answer; `unit` is empty for names, counts of things named by the column, and text."""
-
-    name: str
-    unit: str = ""
-
-
-class NamedQuery(NamedTuple):
-    """A question with a name."""
-
-    name: str
-    description: str
-    columns: tuple[Column, ...]
-    sql: str
-
-
-def _columns(text: str) -> tuple[Column, ...]:
-    """Columns written as `name` or `name:unit`, separated by spaces."""
-    return tuple(Column(*each.split(":")) for each in text.split())
-
+__all__ = ["NAMED", "Column", "NamedQuery"]
 
 _STOPS: Final = NamedQuery(
     "stops",
     "Why batches stopped growing: passes by the gate and reason that closed them, repeats counted. "
     "No gate: the whole queue was looked at and nothing closed the pass.",
-    _columns("gate reason passes:passes repeats:passes share:percent"),
+    columns_of("gate reason passes:passes repeats:passes share:percent"),
     """WITH stopped AS (
     SELECT closed_gate AS gate, closed_reason AS reason, count(*) AS passes, 0 AS repeats
     FROM passes WHERE run = :run GROUP BY 1, 2
@@ -48,7 +32,7 @@ _HOST_HIT_SKIPS: Final = NamedQuery(
     "host-hit-skips",
     "Host-cache hits that were found and not loaded, by reason: at how many looks (without repeats), with "
     "how many tokens, and how many of those tokens were computed again because the request entered without them.",
-    _columns("reason looks:looks matched_tokens:tokens admitted:requests recomputed_tokens:tokens"),
+    columns_of("reason looks:looks matched_tokens:tokens admitted:requests recomputed_tokens:tokens"),
     """SELECT h.host_hit AS reason, count(*) AS looks, sum(d.matched_tokens) AS matched_tokens,
     sum(d.outcome IN (0, 1)) AS admitted,
     sum(CASE WHEN d.outcome IN (0, 1) THEN d.matched_tokens ELSE 0 END) AS recomputed_tokens
@@ -61,7 +45,7 @@ _SLOWEST_WAITS: Final = NamedQuery(
     "slowest-waits",
     "The requests that waited longest for their first admission, or still wait, and the gate most of it was spent "
     "behind.",
-    _columns("request state wait_ns:ns gate reason gate_ns:ns share:percent prompt_tokens:tokens pass"),
+    columns_of("request state wait_ns:ns gate reason gate_ns:ns share:percent prompt_tokens:tokens pass"),
     """WITH waits AS (
     SELECT q.number, q.id, q.arrival_ns, q.prompt_tokens, q.admit_pass, q.ended,
         coalesce(q.admit_ns, q.end_ns, r.last_ns) AS until_ns,
@@ -102,7 +86,7 @@ ORDER BY w.wait_ns DESC, w.number""",
 _BATCHES: Final = NamedQuery(
     "batches",
     "What each batch was made of, the latest first: members, tokens computed and reused, and what closed it.",
-    _columns(
+    columns_of(
         "pass start_ns:ns queue:requests members:requests cut:requests extend_tokens:tokens device_hit_tokens:tokens "
         "host_loaded_tokens:tokens gate reason not_reached:requests peak_bytes:bytes requests"
     ),
@@ -118,7 +102,7 @@ _ESTIMATE_VS_SMOKE: Final = NamedQuery(
     "estimate-vs-smoke",
     "The batches with the highest estimated buffers, beside the limit in force and what the start-up smoke allocation "
     "reserved on its tightest device.",
-    _columns(
+    columns_of(
         "pass members:requests extend_tokens:tokens peak_bytes:bytes limit_bytes:bytes smoke_bytes:bytes "
         "share_of_smoke:percent"
     ),
@@ -134,7 +118,7 @@ ORDER BY p.peak_bytes DESC LIMIT :limit""",
 _CAN_NEVER: Final = NamedQuery(
     "can-never",
     "Requests refused at once because they could not fit the empty pool, with what each would have needed.",
-    _columns("request pass prompt_tokens:tokens output_tokens:tokens observed limit short_by unit"),
+    columns_of("request pass prompt_tokens:tokens output_tokens:tokens observed limit short_by unit"),
     """SELECT coalesce(q.id, '#' || d.request) AS request, d.pass, d.prompt_tokens, d.output_tokens, d.observed,
     d.limit_value AS "limit", d.short_by, g.unit
 FROM decisions d INDEXED BY decisions_refused
@@ -145,7 +129,7 @@ WHERE d.run = :run AND d.outcome = 4 ORDER BY d.pass, d.position LIMIT :limit"""
 _RUNS: Final = NamedQuery(
     "runs",
     "The runs in the database, the latest begun first.",
-    _columns("run rank engine model started duration_ns:ns passes:passes requests:requests ended"),
+    columns_of("run rank engine model started duration_ns:ns passes:passes requests:requests ended"),
     """SELECT r.name AS run, r.rank, r.engine, r.model, v.started,
     coalesce(r.end_ns, r.last_ns) - r.start_ns AS duration_ns,
     coalesce(r.passes, (SELECT max(max(p.number), coalesce((SELECT max(t.last_pass) FROM repeats t
@@ -158,7 +142,7 @@ FROM runs r JOIN v_runs v ON v.id = r.id ORDER BY coalesce(r.wall_ns, 0) DESC, r
 _KNOBS: Final = NamedQuery(
     "knobs",
     "The knobs in force last: the value set, the value in effect, and why the two differ or it does nothing.",
-    _columns("knob set_to effective unit state why revision"),
+    columns_of("knob set_to effective unit state why revision"),
     """SELECT knob, set_to, effective, unit, state, why, revision FROM knobs
 WHERE run = :run AND revision = (SELECT max(revision) FROM knobs WHERE run = :run) ORDER BY knob LIMIT :limit""",
 )
@@ -166,7 +150,7 @@ WHERE run = :run AND revision = (SELECT max(revision) FROM knobs WHERE run = :ru
 _KNOB_CHANGES: Final = NamedQuery(
     "knob-changes",
     "Knob changes asked for while the run went on: who, from what, to what, and if not accepted why not.",
-    _columns("at_ns:ns who knob old new accepted why revision"),
+    columns_of("at_ns:ns who knob old new accepted why revision"),
     """SELECT at_ns, who, knob, old, new, accepted, why, revision FROM knob_changes
 WHERE run = :run ORDER BY id LIMIT :limit""",
 )
@@ -174,15 +158,29 @@ WHERE run = :run ORDER BY id LIMIT :limit""",
 _LOSSES: Final = NamedQuery(
     "losses",
     "What the record does not hold, and why: frames the journal's writer gave up, frames missing or damaged.",
-    _columns("reason times frames:frames bytes:bytes detail"),
+    columns_of("reason times frames:frames bytes:bytes detail"),
     """SELECT reason, count(*) AS times, sum(frames) AS frames, sum(bytes) AS bytes, max(detail) AS detail
 FROM losses WHERE run = :run GROUP BY reason ORDER BY 3 DESC LIMIT :limit""",
+)
+
+_SPANS: Final = NamedQuery(
+    "spans",
+    "The trace and span ids under which passes and their decisions are at an OpenTelemetry backend, the latest first.",
+    columns_of("pass position request trace_id span_id"),
+    """WITH latest AS (SELECT number FROM passes WHERE run = :run ORDER BY number DESC LIMIT :limit)
+SELECT s.pass, NULL AS position, NULL AS request, s.trace_id, s.span_id
+FROM latest l CROSS JOIN pass_spans s ON s.run = :run AND s.pass = l.number
+UNION ALL
+SELECT s.pass, s.position, coalesce(q.id, '#' || s.request), s.trace_id, s.span_id
+FROM latest l CROSS JOIN decision_spans s ON s.run = :run AND s.pass = l.number
+JOIN requests q ON q.run = s.run AND q.number = s.request
+ORDER BY 1 DESC, 2 LIMIT :limit""",
 )
 
 NAMED: Final = {
     query.name: query
     for query in (
-        _STOPS, _HOST_HIT_SKIPS, _SLOWEST_WAITS, _BATCHES, _ESTIMATE_VS_SMOKE, _CAN_NEVER, _RUNS, _KNOBS,
-        _KNOB_CHANGES, _LOSSES,
+        _STOPS, STOPS_OVER_TIME, _HOST_HIT_SKIPS, _SLOWEST_WAITS, OVERTAKES, _BATCHES, _ESTIMATE_VS_SMOKE, _CAN_NEVER,
+        KNOB_EFFECTS, IDLE_REFUSALS, ALARMS, RANK_DIFFERENCES, _SPANS, _RUNS, _KNOBS, _KNOB_CHANGES, _LOSSES, PRUNED,
     )
 }  # fmt: skip

@@ -45,7 +45,7 @@ def test_every_named_query_answers_with_its_columns(busy):
     for name, query in NAMED.items():
         answer = run_query(busy, name)
         assert answer.name == name
-        with sqlite3.connect(busy) as connection:
+        with reading(busy) as connection:
             found = connection.execute(query.sql, {"run": 1, "limit": 3})
         assert [column[0] for column in found.description] == [column.name for column in answer.columns]
         assert query.description.endswith(".")
@@ -175,7 +175,7 @@ def test_limits_are_kept(database, world):
 def test_an_unknown_name_lists_the_names(busy):
     """A name no query has is refused with the one that was meant and all there are."""
     with pytest.raises(
-        NotFoundError, match=r"no query is named 'stop', did you mean stops\? there are stops, host-hit"
+        NotFoundError, match=r"no query is named 'stop', did you mean stops\? there are stops, stops-over-time"
     ):
         run_query(busy, "stop")
     with pytest.raises(NotFoundError, match="no query is named 'everything'; there are stops"):

@@ -1,0 +1,167 @@
+"""Named queries about change: stops over time, the effect of a knob change, who overtook whom, ranks that differ."""
+
+from typing import Final
+
+from store.question import NamedQuery, columns_of
+from store.ranks import SAME_DECISION, SAME_PASS
+
+WINDOW_NS: Final = 60_000_000_000
+"""A knob change is judged by so much time on either side of it, or less if another change comes nearer."""
+
+STOPS_OVER_TIME: Final = NamedQuery(
+    "stops-over-time",
+    "Why batches stopped growing, in as many equal stretches of the run as rows are asked for: passes, repeats counted "
+    "and spread evenly over the time they took, the gate that closed most of them, and the share of each.",
+    columns_of("from_ns:ns passes:passes repeats:passes gate reason share:percent stops"),
+    """WITH RECURSIVE span AS (
+    SELECT coalesce(start_ns, 0) AS began,
+        max(1, (max(coalesce(end_ns, 0), last_ns) - coalesce(start_ns, 0)) / max(1, :limit) + 1) AS width
+    FROM runs WHERE id = :run
+), buckets AS (
+    SELECT 0 AS bucket UNION ALL SELECT bucket + 1 FROM buckets WHERE bucket + 1 < :limit
+), repeated AS (
+    SELECT b.bucket, t.gate, t.reason, t.count, t.last_ns - t.first_ns AS length,
+        max(0, s.began + b.bucket * s.width - t.first_ns) AS from_ns,
+        min(t.last_ns - t.first_ns, s.began + (b.bucket + 1) * s.width - t.first_ns) AS until_ns,
+        (t.last_ns - s.began) / s.width = b.bucket AS final
+    FROM repeats t CROSS JOIN span s
+    JOIN buckets b ON b.bucket BETWEEN (t.first_ns - s.began) / s.width AND (t.last_ns - s.began) / s.width
+    WHERE t.run = :run
+), stopped AS (
+    SELECT (p.start_ns - s.began) / s.width AS bucket, p.closed_gate AS gate, p.closed_reason AS reason,
+        count(*) AS passes, 0 AS repeats
+    FROM passes p CROSS JOIN span s WHERE p.run = :run GROUP BY 1, 2, 3
+    UNION ALL
+    SELECT bucket, gate, reason, sum(passes), sum(passes) FROM (
+        SELECT bucket, gate, reason,
+            CASE WHEN final THEN count ELSE CAST(1.0 * count * until_ns / length AS INTEGER) END
+            - CASE WHEN from_ns = 0 THEN 0 ELSE CAST(1.0 * count * from_ns / length AS INTEGER) END AS passes
+        FROM repeated
+    ) GROUP BY 1, 2, 3
+), shares AS (
+    SELECT s.bucket, g.gate, e.reason, sum(s.passes) AS passes,
+        sum(sum(s.passes)) OVER bucket AS of, sum(sum(s.repeats)) OVER bucket AS repeats,
+        row_number() OVER (PARTITION BY s.bucket ORDER BY sum(s.passes) DESC, s.gate, s.reason) AS place
+    FROM stopped s LEFT JOIN gates g ON g.id = s.gate LEFT JOIN reasons e ON e.id = s.reason
+    GROUP BY s.bucket, s.gate, s.reason
+    WINDOW bucket AS (PARTITION BY s.bucket)
+)
+SELECT s.began + h.bucket * s.width AS from_ns, h.of AS passes, h.repeats, h.gate, h.reason,
+    round(100.0 * h.passes / h.of, 1) AS share, (
+        SELECT group_concat(stop, ', ') FROM (
+            SELECT coalesce(i.gate || '/' || i.reason, 'nothing') || ' ' || round(100.0 * i.passes / i.of, 1) || '%' AS stop
+            FROM shares i WHERE i.bucket = h.bucket ORDER BY i.place)
+    ) AS stops
+FROM shares h CROSS JOIN span s WHERE h.place = 1 ORDER BY h.bucket LIMIT :limit""",
+)
+
+KNOB_EFFECTS: Final = NamedQuery(
+    "knob-effects",
+    "What changed after a knob change, the latest change first: passes in the minute before and the minute after it "
+    "(less if another change comes nearer), requests and tokens a batch, the wait of those admitted (means), and what "
+    "closed the passes, repeats counted with the pass they repeat.",
+    columns_of(
+        "at_ns:ns who change side window_ns:ns passes:passes batches:batches batch_requests batch_extend_tokens:tokens "
+        "admitted_wait_ns:ns stops"
+    ),
+    f"""WITH changes AS (
+    SELECT at_ns, revision, min(who) AS who,
+        group_concat(knob || ' ' || coalesce(old, 'off') || ' to ' || coalesce(new, 'off'), ', ') AS change
+    FROM knob_changes WHERE run = :run AND accepted AND knob IS NOT NULL GROUP BY at_ns, revision
+), bounded AS (
+    SELECT c.*, max(c.at_ns - {WINDOW_NS}, coalesce(lag(c.at_ns) OVER inorder, r.start_ns, 0)) AS from_ns,
+        min(c.at_ns + {WINDOW_NS}, coalesce(lead(c.at_ns) OVER inorder, r.last_ns + 1)) AS until_ns
+    FROM changes c JOIN runs r ON r.id = :run WINDOW inorder AS (ORDER BY c.at_ns)
+    ORDER BY c.at_ns DESC LIMIT (:limit + 1) / 2
+), sides AS (
+    SELECT at_ns, who, change, 'before' AS side, from_ns, at_ns AS until_ns FROM bounded
+    UNION ALL SELECT at_ns, who, change, 'after', at_ns, until_ns FROM bounded
+), seen AS (
+    SELECT s.at_ns, s.side, p.number, p.members, p.extend_tokens, p.closed_gate, p.closed_reason, p.start_ns,
+        1 + coalesce(t.count, 0) AS passes
+    FROM sides s CROSS JOIN passes p ON p.run = :run AND p.start_ns >= s.from_ns AND p.start_ns < s.until_ns
+    LEFT JOIN repeats t ON t.run = :run AND t.first_pass = p.number
+), stopped AS (
+    SELECT n.at_ns, n.side, coalesce(g.gate || '/' || e.reason, 'nothing') AS stop, sum(n.passes) AS passes,
+        sum(sum(n.passes)) OVER (PARTITION BY n.at_ns, n.side) AS of
+    FROM seen n LEFT JOIN gates g ON g.id = n.closed_gate LEFT JOIN reasons e ON e.id = n.closed_reason
+    GROUP BY n.at_ns, n.side, n.closed_gate, n.closed_reason
+), batches AS (
+    SELECT at_ns, side, sum(passes) AS passes, sum(members > 0) AS batches,
+        round(avg(nullif(members, 0)), 2) AS batch_requests,
+        CAST(round(avg(CASE WHEN members > 0 THEN extend_tokens END)) AS INTEGER) AS batch_extend_tokens
+    FROM seen GROUP BY at_ns, side
+), waited AS (
+    SELECT n.at_ns, n.side, CAST(avg(n.start_ns - q.arrival_ns) AS INTEGER) AS admitted_wait_ns
+    FROM seen n CROSS JOIN decisions d ON d.run = :run AND d.pass = n.number AND d.outcome IN (0, 1) AND d.done_tokens = 0
+    CROSS JOIN requests q ON q.run = :run AND q.number = d.request AND q.admit_pass = n.number
+    GROUP BY n.at_ns, n.side
+)
+SELECT s.at_ns, s.who, s.change, s.side, s.until_ns - s.from_ns AS window_ns, coalesce(b.passes, 0) AS passes,
+    coalesce(b.batches, 0) AS batches, b.batch_requests, b.batch_extend_tokens, w.admitted_wait_ns, (
+        SELECT group_concat(each, ', ') FROM (
+            SELECT stop || ' ' || round(100.0 * passes / of, 1) || '%' AS each FROM stopped t
+            WHERE t.at_ns = s.at_ns AND t.side = s.side ORDER BY t.passes DESC, stop)
+    ) AS stops
+FROM sides s LEFT JOIN batches b ON b.at_ns = s.at_ns AND b.side = s.side
+LEFT JOIN waited w ON w.at_ns = s.at_ns AND w.side = s.side
+ORDER BY s.at_ns DESC, s.side DESC LIMIT :limit""",
+)
+
+OVERTAKES: Final = NamedQuery(
+    "overtakes",
+    "Who overtook whom: requests that others overtook, by arriving later and entering in an earlier pass, those "
+    "overtaken for the longest time first; how many did, and the first of them.",
+    columns_of("request wait_ns:ns overtaken_by:requests first_overtaker first_pass overtakers prompt_tokens:tokens"),
+    """WITH waits AS (
+    SELECT number, coalesce(admit_ns, end_ns, (SELECT last_ns FROM runs WHERE id = :run)) AS until_ns,
+        min(admit_ns) OVER (ORDER BY number DESC ROWS UNBOUNDED PRECEDING) AS earliest_ns
+    FROM requests WHERE run = :run
+), latest AS (
+    SELECT * FROM waits WHERE earliest_ns < until_ns ORDER BY until_ns - earliest_ns DESC, number LIMIT :limit
+), overtaken AS (
+    SELECT l.*, q.id, q.arrival_ns, q.prompt_tokens FROM latest l CROSS JOIN requests q ON q.run = :run
+        AND q.number = l.number WHERE q.arrival_ns IS NOT NULL
+), pairs AS (
+    SELECT w.number, o.number AS other, o.id, d.pass
+    FROM overtaken w CROSS JOIN passes p ON p.run = :run AND p.start_ns > w.arrival_ns AND p.start_ns < w.until_ns
+    CROSS JOIN decisions d ON d.run = :run AND d.pass = p.number AND d.request > w.number AND d.outcome IN (0, 1)
+    CROSS JOIN requests o ON o.run = :run AND o.number = d.request AND o.admit_pass = d.pass
+        AND o.arrival_ns > w.arrival_ns
+), counted AS (
+    SELECT number, other, id, pass, count(*) OVER each AS overtaken_by,
+        row_number() OVER (PARTITION BY number ORDER BY pass, other) AS place
+    FROM pairs WINDOW each AS (PARTITION BY number)
+)
+SELECT coalesce(w.id, '#' || w.number) AS request, w.until_ns - w.arrival_ns AS wait_ns, c.overtaken_by,
+    coalesce(c.id, '#' || c.other) AS first_overtaker, c.pass AS first_pass, (
+        SELECT group_concat(name, ' ') FROM (
+            SELECT coalesce(n.id, '#' || n.other) AS name FROM counted n
+            WHERE n.number = w.number AND n.place <= 5 ORDER BY n.place)
+    ) || CASE WHEN c.overtaken_by > 5 THEN ' ...' ELSE '' END AS overtakers, w.prompt_tokens
+FROM overtaken w JOIN counted c ON c.number = w.number AND c.place = 1
+ORDER BY w.until_ns - w.earliest_ns DESC, w.number""",
+)
+
+RANK_DIFFERENCES: Final = NamedQuery(
+    "rank-differences",
+    "Passes in which another rank of the run decided differently, the first of each number on: what either put into "
+    "its batch and what closed it, and the first place at which their decisions part.",
+    columns_of(
+        "pass rank other_rank members:requests other_members:requests extend_tokens:tokens other_extend_tokens:tokens "
+        "gate other_gate position"
+    ),
+    f"""SELECT p.number AS pass, r.rank, x.rank AS other_rank, p.members, o.members AS other_members, p.extend_tokens,
+    o.extend_tokens AS other_extend_tokens, g.gate, h.gate AS other_gate, (
+        SELECT min(d.position) FROM decisions d
+        LEFT JOIN decisions e ON e.run = x.id AND e.pass = d.pass AND e.position = d.position
+        WHERE d.run = :run AND d.pass = p.number AND NOT {SAME_DECISION}
+    ) AS position
+FROM runs r JOIN runs x ON x.name = r.name AND x.id != r.id
+CROSS JOIN passes p ON p.run = :run CROSS JOIN passes o ON o.run = x.id AND o.number = p.number
+LEFT JOIN gates g ON g.id = p.closed_gate LEFT JOIN gates h ON h.id = o.closed_gate
+WHERE r.id = :run AND NOT ({SAME_PASS} AND NOT EXISTS (
+    SELECT 1 FROM decisions d LEFT JOIN decisions e ON e.run = x.id AND e.pass = d.pass AND e.position = d.position
+    WHERE d.run = :run AND d.pass = p.number AND NOT {SAME_DECISION}))
+ORDER BY x.rank, p.number LIMIT :limit""",  # noqa: S608 - our own constants
+)
