@@ -229,15 +229,14 @@ class Metrics:
         """The standing alarms of each run and rank at this moment: by name, how many were raised and are open."""
         self._alarms = alarms
 
-    def shutdown(self, seconds: float) -> bool:
-        """Export once more and close, for at most so many seconds; whether it came to an end.
+    def shutdown(self, seconds: float) -> None:
+        """Export once more and close, for at most so many seconds.
 
         What does not answer is left behind in a thread that ends with the process.
         """
         closing = threading.Thread(target=self._shut, args=(seconds,), name="glassgate-metrics-end", daemon=True)
         closing.start()
         closing.join(seconds)
-        return not closing.is_alive()
 
     def _shut(self, seconds: float) -> None:
         if self.endpoint is not None:
