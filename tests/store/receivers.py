@@ -31,11 +31,20 @@ def until(condition, seconds=20.0):
     return True
 
 
+class _Quiet(http.server.ThreadingHTTPServer):
+    """A server whose clients may go in the middle of an answer."""
+
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        """Say nothing."""
+
+
 class Receiver:
     """Takes OTLP over HTTP. `status` is what it answers; it keeps the spans only of what it takes."""
 
-    def __init__(self, status=200, *, port=0, rejects=0):
-        self.status, self.rejects = status, rejects
+    def __init__(self, status=200, *, port=0, rejects=0, pause_s=0.0):
+        self.status, self.rejects, self.pause_s = status, rejects, pause_s
         self.requests, self.headers, self.spans, self.resources, self.paths = 0, {}, [], [], []
         receiver = self
 
@@ -50,6 +59,7 @@ class Receiver:
                 receiver.requests += 1
                 receiver.paths.append(self.path)
                 receiver.headers = {name.lower(): value for name, value in self.headers.items()}
+                time.sleep(receiver.pause_s)
                 answer = ExportTraceServiceResponse()
                 if receiver.rejects:
                     answer.partial_success.rejected_spans = receiver.rejects
@@ -66,8 +76,7 @@ class Receiver:
             def log_message(self, *_):
                 """Say nothing."""
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._server.daemon_threads = True
+        self._server = _Quiet(("127.0.0.1", port), Handler)
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
