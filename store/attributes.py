@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
     from controller.records import KnobChange, Pass, Repeat, Smoke
+    from store.alarms import Alarm
     from store.waiting import Spent, Waited
 
     Attributes = dict[str, AttributeValue]
@@ -183,6 +184,27 @@ def of_spent(part: Spent) -> Attributes:
     """One part of a wait."""
     said: Attributes = {names.WAIT_KIND.key: part.kind, names.WAIT_NS.key: part.ns}
     return said if part.stop is None else said | of_stop(part.stop)
+
+
+def of_alarm(alarm: Alarm, request: str) -> Attributes:
+    """An alarm that was raised."""
+    said: Attributes = {
+        names.ALARM.key: alarm.name,
+        names.ALARM_MEASURED.key: alarm.measured,
+        names.ALARM_THRESHOLD.key: alarm.threshold,
+        names.ALARM_UNIT.key: alarm.unit,
+    }
+    if alarm.request is not None:
+        said[_NUMBER] = alarm.request
+    if request:
+        said[_ID] = request
+    if alarm.gate is not None and alarm.reason is not None and alarm.gate >= 0:
+        said |= of_stop((alarm.gate, alarm.reason))
+    if alarm.observed is not None and alarm.limit is not None:
+        said[_OBSERVED], said[_LIMIT] = alarm.observed, alarm.limit
+    if alarm.detail:
+        said[names.WHY.key] = alarm.detail
+    return said
 
 
 def of_stop(stop: tuple[int, int]) -> Attributes:

@@ -166,7 +166,9 @@ QUEUE_AFTER: Final = Attribute("glassgate.queue.after", "string", "", "why it wa
 QUEUE_ENDED: Final = Attribute(
     "glassgate.queue.ended", "string", "", "what ended the wait: `admit`, `can_never`, `abort`, `finish` or `run_end`"
 )
-QUEUE_LOOKS: Final = Attribute("glassgate.queue.looks", "int", "{pass}", "passes that looked at it, repeats counted")
+QUEUE_LOOKS: Final = Attribute(
+    "glassgate.queue.looks", "int", "{pass}", "passes that looked at it, with the repeats recorded before it left"
+)
 BEFORE_LOOK_NS: Final = Attribute(
     "glassgate.queue.before_first_look_ns", "int", "ns", "wait before a pass looked at it"
 )
@@ -255,13 +257,24 @@ WAITED: Final = Name(
 FIRST_LOOK: Final = Name(
     "glassgate.first_look", "On `prefill.queue`: a pass looked at the request first.", (PASS_NUMBER,)
 )
-EVENTS: Final = (FIRST_LOOK, WAITED)
+ALARM: Final = Attribute("glassgate.alarm.name", "string", "", "the standing alarm")
+ALARM_MEASURED: Final = Attribute("glassgate.alarm.measured", "int", "`glassgate.alarm.unit`", "what was measured")
+ALARM_THRESHOLD: Final = Attribute(
+    "glassgate.alarm.threshold", "int", "`glassgate.alarm.unit`", "what raises the alarm"
+)
+ALARM_UNIT: Final = Attribute("glassgate.alarm.unit", "string", "", "unit of both")
+ALARM_RAISED: Final = Name(
+    "glassgate.alarm_raised",
+    "On `prefill.pass`, or on `prefill.repeat` where repeats raised it: a standing alarm was raised. Ranks that differ "
+    "are known to the store alone.",
+    (ALARM, ALARM_MEASURED, ALARM_THRESHOLD, ALARM_UNIT, *_REQUEST, *_STOP, OBSERVED, LIMIT, WHY),
+)
+EVENTS: Final = (FIRST_LOOK, WAITED, ALARM_RAISED)
 
 # Metrics
 HIT_STATUS_OR_REASON: Final = (HIT_STATUS, HIT_REASON)
 SINK: Final = Attribute("glassgate.sink.name", "string", "", "`sqlite`, `otlp` or `metrics`")
 LOSS_REASON: Final = Attribute("glassgate.loss.reason", "string", "", "why, from the sink's or the journal's list")
-ALARM: Final = Attribute("glassgate.alarm.name", "string", "", "the standing alarm")
 STEP_KIND: Final = Attribute("glassgate.step.kind", "string", "", "`prefill` or `decode`")
 
 _TOKENS: Final = (0.0, 64.0, 256.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131072.0, 262144.0)

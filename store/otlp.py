@@ -22,7 +22,8 @@ from controller.whole_file import write_whole
 from estimator.errors import RecordError, StorageError
 from store.delivery import FINAL, TOO_LARGE, Outlet, otlp_wanted
 from store.sinks import SinkStatus
-from store.spans import SPANS_PER_SECOND, SpanMaker, SpanState, resource_of
+from store.span_state import SpanState
+from store.spans import SPANS_PER_SECOND, SpanMaker, resource_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

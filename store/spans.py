@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.sampling import Decision
@@ -25,8 +24,10 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from controller import records
 from controller.vocabulary import Outcome
 from store import attributes, names
+from store.alarms import AlarmWatch
 from store.identity import Identity
-from store.waiting import Waited, Waiting, stop_code
+from store.span_state import RequestState, SpanState
+from store.waiting import stop_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from store.attributes import Attributes
     from store.identity import Ids
+    from store.waiting import Waited
 
 SPANS_PER_SECOND: Final = 5_000
 """Above this many spans in one second of the run's clock, repeated verdicts are left out.
@@ -51,39 +53,6 @@ _SECOND_NS: Final = 1_000_000_000
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 _UNSET: Final = Status(StatusCode.UNSET)
 _propagator: Final = TraceContextTextMapPropagator()
-
-
-class _Request(msgspec.Struct, array_like=True):
-    """What is known of a request that is in the engine."""
-
-    id: str = ""
-    prompt: int = 0
-    output: int = 0
-    traceparent: str = ""
-    verdict: tuple[int, int] = (-1, -1)
-    """Outcome and stop of the last look."""
-    since_ns: int = 0
-    """Start of the first of an unbroken row of passes that said the same."""
-
-
-class SpanState(msgspec.Struct):
-    """What making spans needs of the records before; kept beside the cursor, so that a restart goes on from there."""
-
-    run: str = ""
-    rank: int = 0
-    origin_ns: int | None = None
-    """Unix time of the run clock's zero; None before it is known."""
-    model: str = ""
-    smoke_bytes: int | None = None
-    requests: dict[int, _Request] = {}
-    waiting: Waiting = msgspec.field(default_factory=Waiting)
-    told: list[tuple[int, int]] = []
-    """Request and stop of those the last pass told to wait."""
-    second: int = 0
-    made: int = 0
-    """Spans made in that second of the run's clock."""
-    change_ns: int = -1
-    change_place: int = 0
 
 
 class SpanMaker:
@@ -102,7 +71,8 @@ class SpanMaker:
         state: SpanState | None = None,
         spans_per_second: int = SPANS_PER_SECOND,
     ) -> None:
-        self.state = SpanState(run, rank) if state is None else state
+        self._state = SpanState(run, rank) if state is None else state
+        self._watch = AlarmWatch.restore(self._state.watch) if self._state.watch else AlarmWatch()
         self.left_out = {SAMPLED_OUT: 0, REPEATED: 0}
         self._identity = Identity(run, rank)
         self._resource = Resource.get_empty() if resource is None else resource
@@ -118,18 +88,29 @@ class SpanMaker:
             records.Smoke: self._smoke, records.RunEnd: self._run_end,
         }  # fmt: skip
 
+    @property
+    def state(self) -> SpanState:
+        """What another maker needs to go on from here."""
+        self._state.watch = self._watch.saved()
+        return self._state
+
     def anchor(self, at_ns: int, wall_ns: int) -> None:
         """Tie the run's clock to Unix time, where no record of the run's start has done it."""
-        if self.state.origin_ns is None:
-            self.state.origin_ns = wall_ns - at_ns
+        if self._state.origin_ns is None:
+            self._state.origin_ns = wall_ns - at_ns
 
     def spans_of(self, gathered: Iterable[records.AnyRecord]) -> list[ReadableSpan]:
         """The spans that these records complete. Raises ValueError, IndexError, KeyError or TypeError for unsound ones.
 
         What comes before the unsound one is not lost: it is with the next call's.
         """
-        takers = self._takers
+        takers, watch, state = self._takers, self._watch, self._state
         for record in gathered:
+            known = watch.state.alarms
+            watch.add((record,))
+            if watch.state.alarms > known:
+                state.raised += [alarm for number, alarm in watch.changed.items() if number > known]
+            watch.changed.clear()
             taker = takers.get(type(record))
             if taker is not None:
                 taker(record)
@@ -137,20 +118,20 @@ class SpanMaker:
         return made
 
     def _run_start(self, r: records.RunStart) -> None:
-        self.state.origin_ns = r.wall_ns - r.at_ns
-        self.state.model = r.model
+        self._state.origin_ns = r.wall_ns - r.at_ns
+        self._state.model = r.model
 
     def _arrival(self, r: records.Arrival) -> None:
         request = self._request(r.number)
         request.id, request.prompt, request.output = r.id, r.prompt_tokens, r.output_tokens
         request.traceparent = r.traceparent
-        self.state.waiting.join(r.number, r.at_ns, "arrival")
+        self._state.waiting.join(r.number, r.at_ns, "arrival")
 
     def _retract(self, r: records.Retract) -> None:
-        self.state.waiting.join(r.number, r.at_ns, "retract")
+        self._state.waiting.join(r.number, r.at_ns, "retract")
 
     def _preempt(self, r: records.Preempt) -> None:
-        self.state.waiting.join(r.number, r.at_ns, "preempt")
+        self._state.waiting.join(r.number, r.at_ns, "preempt")
 
     def _finish(self, r: records.Finish) -> None:
         self._left(r.number, r.at_ns, "finish", "")
@@ -159,29 +140,37 @@ class SpanMaker:
         self._left(r.number, r.at_ns, "abort", r.why)
 
     def _run_end(self, r: records.RunEnd) -> None:
-        for number in list(self.state.waiting.waiters):
+        for number in list(self._state.waiting.waiters):
             self._left(number, r.at_ns, "run_end", r.reason)
 
     def _left(self, number: int, at_ns: int, ended: str, why: str) -> None:
-        wait = self.state.waiting.leave(number, at_ns, ended)
+        wait = self._state.waiting.leave(number, at_ns, ended)
         if wait is not None:
             self._queue(wait, why)
-        self.state.requests.pop(number, None)
+        state = self._state
+        if any(number == told for told, _ in state.told):
+            state.leaving.append(number)
+        else:
+            state.requests.pop(number, None)
 
     def _pass(self, r: records.Pass) -> None:
-        state, waiting = self.state, self.state.waiting
+        state, waiting = self._state, self._state.waiting
         waiting.begin(r)
         ids = self._identity.of_pass(r.number)
         sampled = self._sampled(None, ids.trace, names.PASS.name)
         if sampled:
             context = _context(ids.trace, ids.span)
             said = attributes.of_pass(r, state.smoke_bytes)
-            self._add(names.PASS.name, context, None, said, r.start_ns, r.start_ns + r.decide_ns)
+            end_ns = r.start_ns + r.decide_ns
+            self._add(names.PASS.name, context, None, said, r.start_ns, end_ns, events=self._alarms())
         else:
             self.left_out[SAMPLED_OUT] += 1
             context = None
+            state.raised.clear()
         told_before = set(state.told)
-        state.told = []
+        for number in state.leaving:
+            state.requests.pop(number, None)
+        state.told, state.leaving = [], []
         count = len(r.decisions)
         for position, flat in enumerate(r.decisions):
             number, outcome = flat[0], flat[1]
@@ -213,35 +202,35 @@ class SpanMaker:
         number: int,
         position: int,
         flat: tuple[int, ...],
-        request: _Request,
+        request: RequestState,
         parent: SpanContext,
         begin_ns: int,
         end_ns: int,
     ) -> None:
-        held_ns = max(0, self.state.waiting.start_ns - request.since_ns)
-        said = attributes.of_decision(number, position, flat, request.id, held_ns, self.state.smoke_bytes)
+        held_ns = max(0, self._state.waiting.start_ns - request.since_ns)
+        said = attributes.of_decision(number, position, flat, request.id, held_ns, self._state.smoke_bytes)
         context = _context(parent.trace_id, self._identity.of_decision(number, position))
         caller = _caller(request.traceparent)
         links = (Link(caller),) if caller is not None else ()
         self._add(names.DECISION.name, context, parent, said, begin_ns, end_ns, links=links)
 
     def _repeat(self, r: records.Repeat) -> None:
-        self.state.waiting.repeat(r)
+        self._state.waiting.repeat(r)
         if not r.ended:
             return
         trace = self._identity.of_pass(r.first_pass).trace
         if not self._sampled(None, trace, names.PASS.name):
             self.left_out[SAMPLED_OUT] += 1
+            self._state.raised.clear()
             return
-        request = self.state.requests.get(r.number)
-        said = attributes.of_repeat(r, request.id if request else "")
+        said = attributes.of_repeat(r, self._id(r.number))
         context = _context(trace, self._identity.of_repeat(r.first_pass))
         # A refusal that is repeated was the only decision of its pass.
         parent = _context(trace, self._identity.of_decision(r.first_pass, 0))
-        self._add(names.REPEAT.name, context, parent, said, r.first_ns, r.last_ns)
+        self._add(names.REPEAT.name, context, parent, said, r.first_ns, r.last_ns, events=self._alarms())
 
     def _queue(self, wait: Waited, why: str) -> None:
-        request = self.state.requests.get(wait.number)
+        request = self._state.requests.get(wait.number)
         if request is None or not request.id:
             return  # its arrival is not in the record, so nobody can say since when it waited
         parent = _caller(request.traceparent)
@@ -269,14 +258,14 @@ class SpanMaker:
 
     def _smoke(self, r: records.Smoke) -> None:
         if r.passed:
-            self.state.smoke_bytes = r.reserved
+            self._state.smoke_bytes = r.reserved
         status = _UNSET if r.passed else Status(StatusCode.ERROR, r.why or "the allocation did not fit")
         self._alone(
             names.SMOKE.name, self._identity.of_smoke(r.device, r.at_ns), attributes.of_smoke(r), r.at_ns, status
         )
 
     def _knob_change(self, r: records.KnobChange) -> None:
-        state = self.state
+        state = self._state
         state.change_place = state.change_place + 1 if r.at_ns == state.change_ns else 0
         state.change_ns = r.at_ns
         ids = self._identity.of_knob_change(r.at_ns, state.change_place)
@@ -289,10 +278,10 @@ class SpanMaker:
         else:
             self.left_out[SAMPLED_OUT] += 1
 
-    def _request(self, number: int) -> _Request:
-        request = self.state.requests.get(number)
+    def _request(self, number: int) -> RequestState:
+        request = self._state.requests.get(number)
         if request is None:
-            request = self.state.requests[number] = _Request()
+            request = self._state.requests[number] = RequestState()
         return request
 
     def _sampled(self, around: Context | None, trace: int, name: str) -> bool:
@@ -301,10 +290,22 @@ class SpanMaker:
 
     def _too_many(self, at_ns: int) -> bool:
         """Whether this second of the run's clock has had its spans. It is the run's clock, so that it is repeatable."""
-        return at_ns // _SECOND_NS == self.state.second and self.state.made >= self._bound
+        return at_ns // _SECOND_NS == self._state.second and self._state.made >= self._bound
+
+    def _alarms(self) -> list[Event]:
+        """An event for each alarm raised since the last span of a pass."""
+        raised, self._state.raised = self._state.raised, []
+        return [
+            self._event(names.ALARM_RAISED.name, alarm.opened_ns, attributes.of_alarm(alarm, self._id(alarm.request)))
+            for alarm in raised
+        ]
+
+    def _id(self, number: int | None) -> str:
+        request = None if number is None else self._state.requests.get(number)
+        return request.id if request is not None else ""
 
     def _event(self, name: str, at_ns: int, said: Attributes) -> Event:
-        return Event(name, said, (self.state.origin_ns or 0) + at_ns)
+        return Event(name, said, (self._state.origin_ns or 0) + at_ns)
 
     def _add(
         self,
@@ -319,7 +320,7 @@ class SpanMaker:
         links: tuple[Link, ...] = (),
         status: Status = _UNSET,
     ) -> None:
-        state = self.state
+        state = self._state
         second = begin_ns // _SECOND_NS
         if second != state.second:
             state.second, state.made = second, 0

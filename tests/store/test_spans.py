@@ -12,7 +12,9 @@ from controller.decision import Decision
 from controller.records import Abort, Arrival, KnobChange, Pass, Smoke, decode
 from controller.vocabulary import Verdict
 from store import names
-from store.spans import REPEATED, SAMPLED_OUT, SpanMaker, SpanState, resource_of, sampler_in_force
+from store.alarms import IDLE_REFUSAL, NO_PROGRESS
+from store.span_state import SpanState
+from store.spans import REPEATED, SAMPLED_OUT, SpanMaker, resource_of, sampler_in_force
 
 MS = 1_000_000
 WALL_NS = 1_700_000_000_000_000_000
@@ -118,6 +120,21 @@ def test_repeats_are_one_span_under_the_decision_they_repeat(busy):
     assert repeat.attributes[names.REPEAT_COUNT.key] == 39
     assert repeat.attributes[names.REPEAT_OBSERVED.key] == (9232, 9232, 9232, 9232)
     assert (repeat.attributes[names.GATE.key], repeat.attributes[names.UNIT.key]) == ("kv_capacity", "tokens")
+
+
+def test_repeats_keep_the_id_of_a_request_that_left(world):
+    """An abort is recorded before the last word on the refusal it ends, which still names the request."""
+    engine = world()
+    engine.arrive("gone", 0, 1000)
+    for at in range(5, 9):
+        engine.step(at, free=500)
+    engine.abort("gone", 9)
+    engine.arrive("next", 10, 1000)
+    engine.step(11, free=900_000)
+    spans, maker = made(gathered(engine))
+    (repeat,) = named(spans, names.REPEAT)
+    assert repeat.attributes[names.REQUEST_ID.key] == "gone"
+    assert [request.id for request in maker.state.requests.values()] == ["next"]
 
 
 def test_a_verdict_says_how_long_it_had_held(world):
@@ -311,6 +328,28 @@ def test_above_the_rate_repeated_verdicts_are_left_out_and_counted(world):
     assert {span.attributes[names.OUTCOME.key] for span in missing} == {"wait"}
     assert all(span.attributes[names.HELD_NS.key] > 0 for span in missing)
     assert len(named(some, names.PASS)) == len(named(everything, names.PASS))
+
+
+def test_an_alarm_is_an_event_of_the_span_that_showed_it(world):
+    """An idle engine that refuses a head that fits is an event of its pass; what repeats raised, of their span."""
+    engine = world(max_requests=1, pool=100_000)
+    engine.arrive("stuck", 0, 1000)
+    for look in range(NO_PROGRESS.threshold + 10):
+        engine.step(5 + look, free=100_000, reserved=99_900)
+    engine.step(2000, reserved=0)
+    spans, _ = made(gathered(engine))
+    events = {
+        span.name: [(event.attributes[names.ALARM.key], event.timestamp) for event in span.events]
+        for span in (named(spans, names.PASS)[0], *named(spans, names.REPEAT))
+    }
+    assert events[names.PASS.name] == [(IDLE_REFUSAL.name, WALL_NS + 5 * MS)]
+    assert [name for name, _ in events[names.REPEAT.name]] == [NO_PROGRESS.name]
+    (repeat,) = named(spans, names.REPEAT)
+    (event,) = repeat.events
+    assert repeat.start_time <= event.timestamp <= repeat.end_time
+    assert event.attributes[names.ALARM_THRESHOLD.key] == NO_PROGRESS.threshold
+    assert event.attributes[names.ALARM_MEASURED.key] >= NO_PROGRESS.threshold
+    assert (event.attributes[names.REQUEST_ID.key], event.attributes[names.GATE.key]) == ("stuck", "kv_capacity")
 
 
 def test_a_smoke_allocation_stands_beside_the_estimates():
