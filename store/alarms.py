@@ -240,9 +240,7 @@ class AlarmWatch:
             alarm = self._stand(LONG_WAIT, at_ns, number, stop=stop, passed=passed, numbers=numbers)
             alarm.measured = waited_ns
 
-    def _parked(
-        self, running: int, at_ns: int, passed: int, stop: tuple[int, int], numbers: tuple[int, int]
-    ) -> None:
+    def _parked(self, running: int, at_ns: int, passed: int, stop: tuple[int, int], numbers: tuple[int, int]) -> None:
         slots = self.state.slots
         if slots <= 0:
             return
@@ -277,9 +275,9 @@ class AlarmWatch:
     def _lapse(self, r: records.Pass) -> None:
         """Close what this pass does not show any more."""
         for (name, request, cause), alarm in list(self._open.items()):
-            over = (
-                name in (IDLE_REFUSAL.name, PARKED_SLOTS.name) and alarm.last_pass != r.number
-            ) or (name == UNUSED_LOAD.name and r.start_ns - alarm.last_ns >= QUIET_NS)
+            over = (name in (IDLE_REFUSAL.name, PARKED_SLOTS.name) and alarm.last_pass != r.number) or (
+                name == UNUSED_LOAD.name and r.start_ns - alarm.last_ns >= QUIET_NS
+            )
             if over:
                 self._close((name, request, cause), r.start_ns)
 

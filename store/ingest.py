@@ -144,9 +144,7 @@ class Ingest:
             raise
         self.cursor = place
 
-    def _raise_alarms(
-        self, gathered: list[Sequence[AnyRecord]], rows: Rows, place: Cursor
-    ) -> list[tuple[object, ...]]:
+    def _raise_alarms(self, gathered: list[Sequence[AnyRecord]], rows: Rows, place: Cursor) -> list[tuple[object, ...]]:
         """Let the alarms see the records whose rows were written, and return rows for a clock that was set back."""
         watch = self._watch
         watch.changed.clear()

@@ -131,6 +131,8 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None
     generated_tokens: int | None
     record_end_ns: int
+    pruned: str | None = None
+    """Which passes it may have been in were pruned, when and why; what they said of it is not told."""
 
     @property
     def waited_ns(self) -> int:

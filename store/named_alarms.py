@@ -9,8 +9,8 @@ ALARMS: Final = NamedQuery(
     "The standing alarms, those that stand first, then the latest: since when, how often, what was measured against "
     "which threshold, and the request, gate and numbers they are about.",
     columns_of(
-        "alarm state opened_ns:ns age_ns:ns count measured threshold unit request gate reason observed limit first_pass "
-        "last_pass detail"
+        "alarm state opened_ns:ns age_ns:ns count measured threshold unit request gate reason observed limit "
+        "first_pass last_pass detail"
     ),
     """SELECT alarm, state, opened_ns, age_ns, count, measured, threshold, unit,
     coalesce(request_id, '#' || request) AS request, gate, reason, observed, limit_value AS "limit", first_pass,

@@ -3,7 +3,7 @@
 from typing import Final
 
 from store.question import NamedQuery, columns_of
-from store.ranks import SAME_DECISION, SAME_PASS
+from store.ranks import ALIKE, DECISIONS_ALIKE
 
 WINDOW_NS: Final = 60_000_000_000
 """A knob change is judged by so much time on either side of it, or less if another change comes nearer."""
@@ -49,7 +49,8 @@ STOPS_OVER_TIME: Final = NamedQuery(
 SELECT s.began + h.bucket * s.width AS from_ns, h.of AS passes, h.repeats, h.gate, h.reason,
     round(100.0 * h.passes / h.of, 1) AS share, (
         SELECT group_concat(stop, ', ') FROM (
-            SELECT coalesce(i.gate || '/' || i.reason, 'nothing') || ' ' || round(100.0 * i.passes / i.of, 1) || '%' AS stop
+            SELECT coalesce(i.gate || '/' || i.reason, 'nothing') || ' ' || round(100.0 * i.passes / i.of, 1) || '%'
+                AS stop
             FROM shares i WHERE i.bucket = h.bucket ORDER BY i.place)
     ) AS stops
 FROM shares h CROSS JOIN span s WHERE h.place = 1 ORDER BY h.bucket LIMIT :limit""",
@@ -93,7 +94,8 @@ KNOB_EFFECTS: Final = NamedQuery(
     FROM seen GROUP BY at_ns, side
 ), waited AS (
     SELECT n.at_ns, n.side, CAST(avg(n.start_ns - q.arrival_ns) AS INTEGER) AS admitted_wait_ns
-    FROM seen n CROSS JOIN decisions d ON d.run = :run AND d.pass = n.number AND d.outcome IN (0, 1) AND d.done_tokens = 0
+    FROM seen n
+    CROSS JOIN decisions d ON d.run = :run AND d.pass = n.number AND d.outcome IN (0, 1) AND d.done_tokens = 0
     CROSS JOIN requests q ON q.run = :run AND q.number = d.request AND q.admit_pass = n.number
     GROUP BY n.at_ns, n.side
 )
@@ -105,7 +107,7 @@ SELECT s.at_ns, s.who, s.change, s.side, s.until_ns - s.from_ns AS window_ns, co
     ) AS stops
 FROM sides s LEFT JOIN batches b ON b.at_ns = s.at_ns AND b.side = s.side
 LEFT JOIN waited w ON w.at_ns = s.at_ns AND w.side = s.side
-ORDER BY s.at_ns DESC, s.side DESC LIMIT :limit""",
+ORDER BY s.at_ns DESC, s.side DESC LIMIT :limit""",  # noqa: S608 - our own constants
 )
 
 OVERTAKES: Final = NamedQuery(
@@ -155,13 +157,13 @@ RANK_DIFFERENCES: Final = NamedQuery(
     o.extend_tokens AS other_extend_tokens, g.gate, h.gate AS other_gate, (
         SELECT min(d.position) FROM decisions d
         LEFT JOIN decisions e ON e.run = x.id AND e.pass = d.pass AND e.position = d.position
-        WHERE d.run = :run AND d.pass = p.number AND NOT {SAME_DECISION}
+        WHERE d.run = :run AND d.pass = p.number AND NOT {DECISIONS_ALIKE}
     ) AS position
 FROM runs r JOIN runs x ON x.name = r.name AND x.id != r.id
 CROSS JOIN passes p ON p.run = :run CROSS JOIN passes o ON o.run = x.id AND o.number = p.number
 LEFT JOIN gates g ON g.id = p.closed_gate LEFT JOIN gates h ON h.id = o.closed_gate
-WHERE r.id = :run AND NOT ({SAME_PASS} AND NOT EXISTS (
+WHERE r.id = :run AND NOT ({ALIKE} AND NOT EXISTS (
     SELECT 1 FROM decisions d LEFT JOIN decisions e ON e.run = x.id AND e.pass = d.pass AND e.position = d.position
-    WHERE d.run = :run AND d.pass = p.number AND NOT {SAME_DECISION}))
+    WHERE d.run = :run AND d.pass = p.number AND NOT {DECISIONS_ALIKE}))
 ORDER BY x.rank, p.number LIMIT :limit""",  # noqa: S608 - our own constants
 )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_BYTES: Final = 10 << 30
 """The size a database is kept below unless told otherwise."""
+REMEMBERED: Final = 20_000_000
+"""So many pruned requests are known by a hash of their id, 16 bytes each; beyond that the oldest are forgotten."""
 
 _DAY_NS: Final = 24 * 3600 * 1_000_000_000
 _LOW_WATER: Final = 0.9
@@ -29,13 +31,13 @@ _LOW_WATER: Final = 0.9
 _STEP_PASSES: Final = 2_000
 _STEP_REQUESTS: Final = 10_000
 _STEP_PAGES: Final = 2_000
-_SHARES: Final = 10
+_SHARES: Final = 20
 """For size, a run is shortened by one of so many parts at a time."""
 
 # The rows of a run that hang on a pass or request, children first.
 _OF_RUN: Final = ("repeats", "steps", "loads", "retractions", "alarms", "requests", "knobs", "knob_changes", "smoke")
 _NOTE: Final = """INSERT INTO pruned (run, whole, first_pass, last_pass, first_ns, passes, decisions, requests,
-at_unix_ns, why) VALUES (?, ?, ?, ?, ?, 0, 0, 0, ?, ?)"""
+remembered, at_unix_ns, why) VALUES (?, ?, ?, ?, ?, 0, 0, 0, 0, ?, ?)"""
 _GONE: Final = """SELECT number, id FROM requests q WHERE run = :run AND number <= :most AND end_ns < :cut
 AND NOT EXISTS (SELECT 1 FROM decisions d WHERE d.run = q.run AND d.request = q.number)
 AND number NOT IN (SELECT request FROM repeats WHERE run = :run)
@@ -85,7 +87,7 @@ class Retention:
         self._looked_day = -1
 
     def tend(self, connection: sqlite3.Connection) -> tuple[Pruned, ...]:
-        """Prune what is beyond the bounds; looks at sizes at every call and at ages once an hour. Raises sqlite3.Error."""
+        """Prune what is beyond the bounds; sizes are looked at in every call, ages hourly. Raises sqlite3.Error."""
         dropped: tuple[Pruned, ...] = ()
         if self._max_bytes is not None and _bytes_in_use(connection) > self._max_bytes:
             dropped = _Pruner(connection, time.time_ns()).for_size(self._max_bytes)
@@ -225,14 +227,14 @@ class _Pruner:
         run = unit.run
         self._gone[run.id] = unit.last_pass
         if self._dry_run:
-            between = "run = ? AND {} BETWEEN ? AND ?"
             span = run.id, unit.first_pass, unit.last_pass
-            passes = self._number(f"SELECT count(*) FROM passes WHERE {between.format('number')}", *span)
-            decisions = self._number(f"SELECT count(*) FROM decisions WHERE {between.format('pass')}", *span)
+            passes = self._number("SELECT count(*) FROM passes WHERE run = ? AND number BETWEEN ? AND ?", *span)
+            decisions = self._number("SELECT count(*) FROM decisions WHERE run = ? AND pass BETWEEN ? AND ?", *span)
             requests = self._number("SELECT count(*) FROM requests WHERE run = ?", run.id) if unit.whole else 0
             self.bytes_left -= round(decisions * self._bytes_a_decision)
         else:
             passes, decisions, requests = self._delete(unit)
+            self._forget()
             self._give_back()
             self.bytes_left = _bytes_in_use(self._connection)
         return Pruned(
@@ -264,9 +266,12 @@ class _Pruner:
             last_ns = self._number(
                 "SELECT start_ns FROM passes WHERE run = ? AND number <= ? ORDER BY number DESC LIMIT 1", run, last
             )
-            cut_ns = self._number(
-                "SELECT start_ns FROM passes WHERE run = ? AND number > ? ORDER BY number LIMIT 1", run, last
-            ) or last_ns + 1
+            cut_ns = (
+                self._number(
+                    "SELECT start_ns FROM passes WHERE run = ? AND number > ? ORDER BY number LIMIT 1", run, last
+                )
+                or last_ns + 1
+            )
             most = self._number("SELECT max(request) FROM decisions WHERE run = ? AND pass <= ?", run, last)
             decisions = execute("DELETE FROM decisions WHERE run = ? AND pass <= ?", (run, last)).rowcount
             execute("DELETE FROM repeats WHERE run = ? AND first_pass <= ?", (run, last))
@@ -278,8 +283,8 @@ class _Pruner:
             self._delete_requests(run, gone, note)
             execute(
                 "UPDATE pruned SET last_pass = ?, last_ns = ?, passes = passes + ?, decisions = decisions + ?, "
-                "requests = requests + ? WHERE id = ?",
-                (last, last_ns, passes, decisions, len(gone), note),
+                "requests = requests + ?, remembered = remembered + ? WHERE id = ?",
+                (last, last_ns, passes, decisions, len(gone), len(gone), note),
             )
             execute("COMMIT")
         except BaseException:
@@ -309,7 +314,10 @@ class _Pruner:
                     "SELECT number, id FROM requests WHERE run = ? LIMIT ?", (run, _STEP_REQUESTS)
                 ).fetchall()
                 self._delete_requests(run, gone, note)
-                execute("UPDATE pruned SET requests = requests + ? WHERE id = ?", (len(gone), note))
+                execute(
+                    "UPDATE pruned SET requests = requests + ?, remembered = remembered + ? WHERE id = ?",
+                    (len(gone), len(gone), note),
+                )
                 if len(gone) < _STEP_REQUESTS:
                     for table in _OF_RUN:
                         execute(f"DELETE FROM {table} WHERE run = ?", (run,))  # noqa: S608 - our own names
@@ -319,6 +327,19 @@ class _Pruner:
                 raise
             if len(gone) < _STEP_REQUESTS:
                 return
+
+    def _forget(self) -> None:
+        """Forget the ids of the requests pruned first, where too many are remembered."""
+        remembered = 0
+        for note, requests in self._connection.execute(
+            "SELECT id, remembered FROM pruned WHERE remembered > 0 ORDER BY id DESC"
+        ).fetchall():
+            remembered += requests
+            if remembered > REMEMBERED:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._connection.execute("DELETE FROM pruned_requests WHERE pruned = ?", (note,))
+                self._connection.execute("UPDATE pruned SET remembered = 0 WHERE id = ?", (note,))
+                self._connection.execute("COMMIT")
 
     def _give_back(self) -> None:
         """Give free pages back to the disk, some at a time."""

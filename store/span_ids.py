@@ -7,12 +7,13 @@ views, the ids beside the rows they belong to; docs/datasette/plugins does the s
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from store.identity import Identity
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Callable
 
 VIEWS: Final = {
     "pass_spans": """SELECT p.run, p.number AS pass, pass_trace_id(r.name, r.rank, p.number) AS trace_id,
@@ -68,7 +69,7 @@ def _request_trace(run: str, request: str | None, traceparent: str | None) -> st
     return None if request is None else f"{Identity(run, 0).request_trace(request):032x}"
 
 
-FUNCTIONS: Final = {
+FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
     "pass_trace_id": (3, _pass_trace),
     "pass_span_id": (3, _pass_span),
     "decision_span_id": (4, _decision_span),

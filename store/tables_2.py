@@ -23,11 +23,12 @@ TABLES: Final = (
 ) WITHOUT ROWID, STRICT""",
     # What the alarms need to know of the records before. It moves in the transaction that writes the rows.
     "CREATE TABLE alarm_watch (run INTEGER PRIMARY KEY REFERENCES runs (id), state TEXT NOT NULL) STRICT",
-    # What was dropped to keep the file small or young, and why. at_unix_ns is when.
+    # What was dropped to keep the file small or young, and why. at_unix_ns is when; of the requests, `remembered` are
+    # known to `why` still.
     """CREATE TABLE pruned (
     id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES runs (id), whole INTEGER NOT NULL,
     first_pass INTEGER NOT NULL, last_pass INTEGER NOT NULL, first_ns INTEGER, last_ns INTEGER,
-    passes INTEGER NOT NULL, decisions INTEGER NOT NULL, requests INTEGER NOT NULL,
+    passes INTEGER NOT NULL, decisions INTEGER NOT NULL, requests INTEGER NOT NULL, remembered INTEGER NOT NULL,
     at_unix_ns INTEGER NOT NULL, why TEXT NOT NULL
 ) STRICT""",
     # By it `why` knows a pruned request. id_hash is `store.retention.hash_of` of the request's id.
@@ -74,7 +75,8 @@ FROM loads l JOIN runs r ON r.id = l.run JOIN requests q ON q.run = l.run AND q.
     iso(x.last_ns) AS last_at, x.first_ns, x.last_ns, x.segment, x.byte_offset, x.detail
 FROM losses x JOIN runs r ON r.id = x.run""",
     "v_pruned": """SELECT x.run, r.name AS run_name, r.rank, x.whole, x.first_pass, x.last_pass,
-    iso(x.first_ns) AS first_at, iso(x.last_ns) AS last_at, x.first_ns, x.last_ns, x.passes, x.decisions, x.requests,
+    iso(x.first_ns) AS first_at, iso(x.last_ns) AS last_at, x.first_ns, x.last_ns, x.passes, x.decisions,
+    x.requests, x.remembered,
     strftime('%Y-%m-%dT%H:%M:%fZ', x.at_unix_ns / 1e9, 'unixepoch') AS pruned_at, x.at_unix_ns, x.why
 FROM pruned x JOIN runs r ON r.id = x.run""",
     # What each part of the estimated buffers has at a batch's peak.

@@ -81,6 +81,8 @@ def _opening(life: Life) -> Iterator[str]:
         yield (f"arrived {duration(into)} into the run" if into else "arrived as the run began") + at
     if life.prompt_tokens is not None and life.output_tokens is not None:
         yield f"prompt of {counted(life.prompt_tokens, 'token')}, at most {count(life.output_tokens)} to generate"
+    if life.pruned:
+        yield f"{life.pruned}, so what they said of it is not told"
 
 
 def _stays(life: Life) -> Iterator[str]:

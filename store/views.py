@@ -55,7 +55,6 @@ FROM decisions d CROSS JOIN gates g JOIN verdicts v ON v.id = json_extract(d.che
 }
 
 
-
 def with_iso(sql: str) -> str:
     """A view's SQL with `iso(x)` written out as the UTC time of x nanoseconds of the clock of run r."""
     return re.sub(r"iso\(([a-z_.]+)\)", _ISO, sql)

@@ -10,6 +10,7 @@ from estimator.errors import NotFoundError
 from store.database import reading
 from store.life import STILL_WAITING, Life, Refusal, Wait
 from store.looks import LOOKS_SQL, Look, Revision, Stay, entry_of, parts_of, stays_of
+from store.retention import hash_of
 from store.runs import StoredRun, find_run, stored_runs
 from store.waits import PassedBy, attribute
 
@@ -35,6 +36,12 @@ LATER_SQL: Final = "SELECT arrival_ns, admit_pass FROM requests WHERE run = ? AN
 KNOBS_SQL: Final = (
     "SELECT effective, knob FROM knobs WHERE run = ? AND revision = ? AND knob IN ('page_size', 'chunked_prefill_size')"
 )
+PRUNED_REQUEST_SQL: Final = """SELECT r.name, x.first_pass, x.last_pass, x.at_unix_ns, x.why
+FROM pruned_requests h CROSS JOIN pruned x ON x.id = h.pruned JOIN runs r ON r.id = x.run
+WHERE h.id_hash = ? ORDER BY x.id DESC LIMIT 1"""
+PRUNED_PASSES_SQL: Final = (
+    "SELECT first_pass, last_pass, at_unix_ns, why FROM pruned WHERE run = ? AND last_ns >= ? ORDER BY id DESC LIMIT 1"
+)
 CLOSE_SQL: Final = "SELECT DISTINCT id FROM requests WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
 
 
@@ -55,8 +62,8 @@ class _Request(NamedTuple):
 def why(database: Path, request: str, run: str | None = None) -> Life:
     """The life of a request by its id, in the run named or else in the latest run that has it.
 
-    Raises NotFoundError, naming ids that come close, for one the database does not hold; UsageError, RecordError and
-    StorageError as opening does.
+    Raises NotFoundError for one the database does not hold, saying that it was pruned or naming ids that come close;
+    UsageError, RecordError and StorageError as opening does.
     """
     with reading(database) as connection:
         stored, number, others = _place(connection, request, run)
@@ -76,9 +83,24 @@ def _place(connection: sqlite3.Connection, request: str, run: str | None) -> tup
     else:
         chosen = having
     if not chosen:
-        raise NotFoundError(_nothing_like_it(connection, request))
+        raise NotFoundError(_pruned(connection, request) or _nothing_like_it(connection, request))
     others = dict.fromkeys(each.name for each in having if each.name != chosen[0].name)
     return chosen[0], numbers[chosen[0].id], tuple(others)
+
+
+def _pruned(connection: sqlite3.Connection, request: str) -> str | None:
+    """What became of a request that was in the database once."""
+    row = connection.execute(PRUNED_REQUEST_SQL, (hash_of(request),)).fetchone()
+    if row is None:
+        return None
+    run, first, last, at_unix_ns, reason = row
+    passes = f"with passes {first:,} to {last:,}" if last >= first else "with the rest of it"
+    return f"request {request!r} of run {run} was pruned on {_date(at_unix_ns)}, {passes} ({reason}); nothing is kept"
+
+
+def _date(unix_ns: int) -> str:
+    moment = dt.datetime.fromtimestamp(unix_ns / 1e9, tz=dt.UTC)
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _nothing_like_it(connection: sqlite3.Connection, request: str) -> str:
@@ -135,6 +157,7 @@ class _Reader:
             why=request.why,
             generated_tokens=request.generated_tokens,
             record_end_ns=self._record_end_ns,
+            pruned=self._pruned_passes(request),
         )
 
     def _wait(self, stay: Stay, request: _Request, revisions: dict[int, Revision]) -> Wait:
@@ -162,6 +185,15 @@ class _Reader:
             parts=parts_of(spent, stay.looks, revisions),
             looks=sum(look.times for look in stay.looks),
         )
+
+    def _pruned_passes(self, request: _Request) -> str | None:
+        """The passes of its life that were pruned, when and why."""
+        began_ns = request.arrival_ns if request.arrival_ns is not None else self._run.start_ns or 0
+        row = self._connection.execute(PRUNED_PASSES_SQL, (self._run.id, began_ns)).fetchone()
+        if row is None:
+            return None
+        first, last, at_unix_ns, reason = row
+        return f"passes {first:,} to {last:,} were pruned on {_date(at_unix_ns)} ({reason})"
 
     def _left_at(self, stays: list[Stay], request: _Request) -> list[int]:
         """For each stay, when the request next waited again, left the engine, or was last known of."""
