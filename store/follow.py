@@ -316,12 +316,19 @@ class Follower:
         behind = []
         standings = list(self._left)
         for path, each in self._followed.items():
-            error = each.pipes["sqlite"].error
+            sqlite = each.pipes["sqlite"]
+            if time.monotonic() < deadline:
+                sqlite.turn()
+            error = sqlite.error
             if error is not None:
                 self._refused[path] = (error, 0.0)
             found = each.measure()
             standings += found
-            behind += [_undelivered(standing) for standing in found if standing.behind.frames]
+            for pipe, standing in zip(each.pipes.values(), found, strict=True):
+                # A live engine goes on writing: being a little behind is nothing to tell of.
+                at_odds = not pipe.settled or standing.status.last_error or each.state in _OVER or self._plan.once
+                if standing.behind.frames and at_odds:
+                    behind.append(_undelivered(standing))
             self._let_go(each)
         self.standings = tuple(standings)
         self._tell_watcher()
@@ -332,8 +339,10 @@ class Follower:
             return
         for each in self._followed.values():
             self._read_alarms(each)
+        known = {(standing.status.run, standing.status.rank) for standing in self.standings}
+        self._alarms = {run: alarms for run, alarms in self._alarms.items() if run in known}
         self._watcher.seen(self.standings)
-        self._watcher.alarmed(dict(self._alarms))
+        self._watcher.alarmed(self._alarms)
 
     def _read_alarms(self, each: _Followed) -> None:
         status = each.pipes["sqlite"].sink.status()

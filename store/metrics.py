@@ -15,22 +15,26 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from opentelemetry.metrics import Observation
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
 from controller.journal import Cursor, JournalReader, read_cursor, write_cursor
 from estimator.errors import RecordError, StorageError, UsageError
 from store import names
-from store.delivery import telemetry_off
+from store.delivery import BUSY, DENIED, FINAL, UNREACHABLE, telemetry_off
+from store.metric_export import CountedExporter, otlp_exporter, prometheus_address, service_of
+from store.otlp import REJECTED, UNREADABLE
+from store.otlp import SINK as OTLP
 from store.scrape import PrometheusEndpoint
 from store.sinks import SinkStatus
+from store.spans import REPEATED, SAMPLED_OUT
 from store.tally import Key, Tally, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from opentelemetry.metrics import CallbackOptions, Histogram
-    from opentelemetry.sdk.metrics.export import MetricReader, MetricsData
+    from opentelemetry.sdk.metrics.export import MetricReader
 
     from controller.journal import Frame
     from controller.run_directory import RunDirectory
@@ -65,7 +69,7 @@ class MetricsSink:
 
     name = SINK
 
-    def __init__(self, run: RunDirectory, tally: Tally, exporter: _CountedExporter | None) -> None:
+    def __init__(self, run: RunDirectory, tally: Tally, exporter: CountedExporter | None) -> None:
         info = run.info
         self.run, self.rank = info.run_id, info.rank
         self.tally = tally
@@ -163,7 +167,7 @@ class Metrics:
         self._sinks: dict[tuple[str, int], MetricsSink] = {}
         self._standings: tuple[Standing, ...] = ()
         self._alarms: Mapping[tuple[str, int], Mapping[str, tuple[int, int]]] = {}
-        self._exporter = _CountedExporter(_otlp_exporter(environ)) if otlp else None
+        self._exporter = CountedExporter(otlp_exporter(environ)) if otlp else None
         self.endpoint: PrometheusEndpoint | None = None
         readers: list[MetricReader] = []
         if prometheus is not None:
@@ -174,7 +178,7 @@ class Metrics:
                 readers.append(PeriodicExportingMetricReader(self._exporter))
             except ValueError as error:
                 raise UsageError(f"OTEL_METRIC_EXPORT_INTERVAL cannot be used: {error}") from None
-        resource = Resource.create({"service.name": environ.get("OTEL_SERVICE_NAME") or _service(environ)})
+        resource = Resource.create({"service.name": service_of(environ)})
         self._provider = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
         self._histograms: dict[names.Metric, Histogram] = {}
         self._make_instruments()
@@ -200,7 +204,7 @@ class Metrics:
                 raise UsageError("OTEL_SDK_DISABLED is true, so there are no metrics to serve; unset it")
             return None
         if "prometheus" in named and prometheus is None:
-            prometheus = _environment_address(environ)
+            prometheus = prometheus_address(environ)
         endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
         configured = "otlp" in named or (not named and any(environ.get(name) for name in endpoints))
         otlp = otlp and configured
@@ -279,6 +283,7 @@ class Metrics:
         if metric in _OF_STANDINGS:
             found = [(each.status.run, each.status.rank, _of_standing(metric, each)) for each in self._standings]
             return [(run, rank, *point) for run, rank, points in found for point in points]
+        zeros: dict[Key, float] = {(reason,): 0 for reason in _LOSS_REASONS} if metric is names.M_JOURNAL_LOST else {}
         if metric in (names.M_ALARMS, names.M_ALARMS_OPEN):
             at = 0 if metric is names.M_ALARMS else 1
             return [
@@ -289,10 +294,17 @@ class Metrics:
         return [
             (run, rank, key, value)
             for (run, rank), sink in list(self._sinks.items())
-            for key, value in list((sink.tally.counts.get(metric) or sink.tally.gauges.get(metric) or {}).items())
+            for key, value in {**zeros, **sink.tally.figures(metric)}.items()
         ]
 
 
+# From 0 on, so that a rate sees the first one too.
+_OTLP_REASONS: Final = {
+    names.M_LEFT_OUT: (SAMPLED_OUT, REPEATED),
+    names.M_LOST: (UNREADABLE, REJECTED, *sorted(FINAL)),
+    names.M_FAILURES: (UNREACHABLE, BUSY, DENIED, *sorted(FINAL)),
+}
+_LOSS_REASONS: Final = ("full", "error", "stall", "too_large", "missing")
 _OF_STANDINGS: Final = frozenset({
     names.M_LAG, names.M_BEHIND, M_FRAMES, names.M_DELIVERED, names.M_LEFT_OUT, names.M_LOST, names.M_FAILURES, M_ENGINE
 })  # fmt: skip
@@ -315,82 +327,13 @@ def _of_standing(metric: names.Metric, standing: Standing) -> list[tuple[Key, fl
         names.M_LOST: (status.lost, reasons.lost),
         names.M_FAILURES: (status.failures, reasons.failures),
     }[metric]
-    # What a sink does not count by reason stands without one.
-    return [((sink, reason), count) for reason, count in by_reason.items()] or [((sink, None), total)]
+    if sink != OTLP:  # it does not count by reason
+        return [((sink, None), total)]
+    return [
+        ((sink, reason), by_reason.get(reason, 0)) for reason in {**dict.fromkeys(_OTLP_REASONS[metric]), **by_reason}
+    ]
 
 
 def _attributes(metric: names.Metric, key: Key, base: Mapping[str, Value]) -> dict[str, Any]:
     named = {attribute.key: value for attribute, value in zip(metric.attributes, key, strict=True) if value is not None}
     return {**base, **named}
-
-
-class _CountedExporter(MetricExporter):
-    """An exporter whose failures are counted: the SDK only logs them."""
-
-    def __init__(self, exporter: MetricExporter) -> None:
-        super().__init__(
-            preferred_temporality=exporter._preferred_temporality,  # noqa: SLF001 - the SDK has no public name for it
-            preferred_aggregation=exporter._preferred_aggregation,  # noqa: SLF001 - nor for this
-        )
-        self._inner = exporter
-        self.failures = 0
-        self.last_error = ""
-
-    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
-        """Export, and count it if that fails."""
-        result, why = MetricExportResult.FAILURE, "the endpoint did not take the metrics"
-        try:
-            result = self._inner.export(metrics_data, timeout_millis, **kwargs)
-        except Exception as error:  # noqa: BLE001 - whatever an exporter raises is a failed attempt
-            why = f"the metrics exporter failed: {error}"
-        if result is not MetricExportResult.SUCCESS:
-            self.failures += 1
-        self.last_error = "" if result is MetricExportResult.SUCCESS else why
-        return result
-
-    def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Nothing is kept."""
-        return self._inner.force_flush(timeout_millis)
-
-    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
-        """Close the connection."""
-        self._inner.shutdown(timeout_millis, **kwargs)
-
-
-def _otlp_exporter(environ: Mapping[str, str]) -> MetricExporter:
-    """The exporter of the protocol that the environment names. Raises UsageError."""
-    protocol = environ.get("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
-    try:
-        if protocol in (None, "", "http/protobuf"):
-            from opentelemetry.exporter.otlp.proto.http.metric_exporter import (  # noqa: PLC0415 - costs 0.3 s
-                OTLPMetricExporter as HttpExporter,
-            )
-
-            return HttpExporter()
-        if protocol == "grpc":
-            from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import (  # noqa: PLC0415 - an extra
-                OTLPMetricExporter as GrpcExporter,
-            )
-
-            return GrpcExporter()
-    except ImportError:
-        raise UsageError("OTLP over gRPC needs an extra: install glassgate[grpc], or use http/protobuf") from None
-    except ValueError as error:
-        raise UsageError(f"OTLP metrics cannot be exported as the environment says: {error}") from None
-    raise UsageError(f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}; it can be http/protobuf or grpc")
-
-
-def _service(environ: Mapping[str, str]) -> str:
-    """`service.name` of OTEL_RESOURCE_ATTRIBUTES, else ours."""
-    for pair in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):
-        key, _, value = pair.partition("=")
-        if key.strip() == "service.name" and value.strip():
-            return value.strip()
-    return names.SCOPE
-
-
-def _environment_address(environ: Mapping[str, str]) -> tuple[str, int]:
-    port = environ.get("OTEL_EXPORTER_PROMETHEUS_PORT") or "9464"
-    if not port.isdecimal():
-        raise UsageError(f"OTEL_EXPORTER_PROMETHEUS_PORT is {port!r}, which is no port; give a number")
-    return environ.get("OTEL_EXPORTER_PROMETHEUS_HOST") or "127.0.0.1", int(port)

@@ -46,6 +46,8 @@ class Pipe:
         """Set from outside: nothing more will be written into the journal."""
         self.done = False
         """The run is over and all of it is delivered."""
+        self.settled = True
+        """False once it was closed with something taken and not delivered."""
         self._clock = clock
         self._reader: JournalReader | None = None
         self._place: Cursor | None = sink.cursor
@@ -81,17 +83,16 @@ class Pipe:
         status = self.sink.status()
         return status if self.error is None else status._replace(last_error=str(self.error))
 
-    def close(self, seconds: float) -> bool:
-        """Deliver what was taken for at most so many seconds and let go; whether all that was taken is delivered."""
+    def close(self, seconds: float) -> None:
+        """Deliver what was taken for at most so many seconds and let go."""
         deadline = self._clock() + seconds
         self._forget_reader()
-        settled = False
+        self.settled = False
         try:
-            settled = self.sink.settle(seconds)
+            self.settled = self.sink.settle(seconds)
             self.sink.close(max(0.0, deadline - self._clock()))
         except GlassgateError as error:
             self.error = error
-        return settled
 
     def _move(self) -> int | None:
         """Frames moved; None while the sink wants none."""

@@ -48,7 +48,7 @@ _STOPS[-1, -1] = (None, None)  # type: ignore[assignment] # nothing closed the p
 class Tally:
     """Counts and gauges of one run on one rank; what belongs in a histogram goes to `observe` as it comes.
 
-    One thread feeds it. Others may read `counts` and `gauges`, a metric's figures at a time.
+    One thread feeds it; any may ask for `figures`.
     """
 
     def __init__(self, observe: Callable[[names.Metric, float, Key], None]) -> None:
@@ -95,6 +95,10 @@ class Tally:
         """Feed one frame of before the counting; one that is unsound tells nothing."""
         with suppress(*unsound):
             self.feed(frame)
+
+    def figures(self, metric: names.Metric) -> dict[Key, float]:
+        """A counter's or gauge's figures as they are at this moment. Any thread may ask."""
+        return dict(self.counts.get(metric) or self.gauges.get(metric) or {})
 
     def begin_counting(self, seq: int) -> None:
         """Count from the frame numbered `seq` on: what was fed before is known, but counted elsewhere."""

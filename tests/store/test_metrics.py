@@ -135,7 +135,7 @@ def test_what_a_failed_load_costs_is_counted(world):
     """Host tokens that were matched and not loaded are counted as computed again, by the reason."""
     engine = world()
     engine.load_answer = LoadAnswer(0, HostHit.ALLOCATOR)
-    engine.arrive("a", 1, 4_000, host_hit_tokens=2_048)
+    engine.arrive("a", 1, 4_000, host_tokens=2_048)
     engine.step(2)
     tally = fed(engine.frames())
     assert tally.counts[names.M_RECOMPUTED] == {("allocator",): 2_048}
