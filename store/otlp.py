@@ -50,9 +50,6 @@ UNREADABLE: Final = "unreadable"
 REJECTED: Final = "rejected"
 STORAGE: Final = "storage"
 
-_UNSOUND: Final = (ValueError, IndexError, KeyError, TypeError, OverflowError, msgspec.DecodeError, RecordError)
-"""What a frame causes whose checksums fit but whose records do not."""
-
 
 class _Kept(msgspec.Struct):
     """What the file beside the run holds."""
@@ -104,10 +101,8 @@ class OtlpSink:
         self._most = BATCH_SPANS
         self._delivered = self._failures = self._last_delivery_ns = 0
         self._last_error = ""
-        self.lost_by_reason: dict[str, int] = {}
-        """Spans given up for good, and frames that could not be read."""
-        self.failures_by_reason: dict[str, int] = {}
-        """Attempts that failed and were tried again; see `store.delivery`."""
+        self._lost_by: dict[str, int] = {}
+        self._failed_by: dict[str, int] = {}
         if self._cursor is None:
             with suppress(StorageError):  # a journal kept on a read-only disk frees nothing
                 self._tell_journal(Cursor(0, 0, 0))
@@ -126,6 +121,16 @@ class OtlpSink:
     def left_out_by_reason(self) -> dict[str, int]:
         """Spans left out on purpose, `sampled` or `repeated`."""
         return dict(self._maker.left_out)
+
+    @property
+    def lost_by_reason(self) -> dict[str, int]:
+        """Spans given up for good, and frames that could not be read."""
+        return dict(self._lost_by)
+
+    @property
+    def failures_by_reason(self) -> dict[str, int]:
+        """Attempts that failed, by the words of `store.delivery`, or `storage`."""
+        return dict(self._failed_by)
 
     def take(self, frames: Sequence[Frame]) -> None:
         """Take the next frames in order."""
@@ -155,7 +160,7 @@ class OtlpSink:
             cursor=self._cursor,
             delivered=self._delivered,
             left_out=sum(self._maker.left_out.values()),
-            lost=sum(self.lost_by_reason.values()),
+            lost=sum(self._lost_by.values()),
             failures=self._failures,
             last_error=self._last_error,
             last_delivery_ns=self._last_delivery_ns,
@@ -214,8 +219,9 @@ class OtlpSink:
                     self._frames.popleft()
                 if done:
                     self._cursor, self._unkept = place, True
-                if self._unkept:
-                    self._keep()
+            if self._unkept:  # outside the lock: a slow disk holds nobody who calls `take`
+                self._keep()
+            with self._changed:
                 self._changed.notify_all()
 
     def _spans_of(self, frame: Frame) -> list[ReadableSpan]:
@@ -224,8 +230,8 @@ class OtlpSink:
                 header = SegmentHeader.decode(frame.payload)
                 self._maker.anchor(header.monotonic_ns, header.wall_ns)
             return self._maker.spans_of(decode(frame.payload)) if frame.kind == DATA else []
-        except _UNSOUND as error:
-            _count(self.lost_by_reason, UNREADABLE)
+        except Exception as error:  # noqa: BLE001 - checksums fit and records do not; one such frame stops nobody
+            _count(self._lost_by, UNREADABLE)
             self._last_error = f"frame {frame.seq} of segment {frame.segment} cannot be read: {error}"
             return []
 
@@ -242,12 +248,12 @@ class OtlpSink:
                 continue
             attempts += 1
             self._failures += 1
-            _count(self.failures_by_reason, answer.failure)
+            _count(self._failed_by, answer.failure)
             self._last_error = f"{answer.failure}: {answer.detail}"
             if answer.failure == TOO_LARGE and len(batch) > 1:
                 self._most = (len(batch) + 1) // 2
             elif answer.failure in FINAL and attempts >= ATTEMPTS:
-                _count(self.lost_by_reason, answer.failure, len(batch))
+                _count(self._lost_by, answer.failure, len(batch))
                 sent += len(batch)
                 attempts = 0
             elif not self._wait(attempts):
@@ -259,7 +265,7 @@ class OtlpSink:
         self._delivered += spans - rejected
         self._last_delivery_ns = time.time_ns()
         if rejected:
-            _count(self.lost_by_reason, REJECTED, rejected)
+            _count(self._lost_by, REJECTED, rejected)
             self._last_error = f"{REJECTED}: {why or 'the endpoint threw spans away'}"
 
     def _wait(self, attempts: int) -> bool:
@@ -283,7 +289,7 @@ class OtlpSink:
         except (OSError, StorageError) as error:
             self._last_error = f"the place cannot be kept at {self._file}: {error}"
             self._failures += 1
-            _count(self.failures_by_reason, STORAGE)
+            _count(self._failed_by, STORAGE)
             self._hurry = False
             return
         self._unkept = False

