@@ -27,7 +27,7 @@ EXIT_CODES: Final = {
     INTERRUPTED: "interrupted by Ctrl-C; what was recorded before stays readable",
 }
 
-COMMANDS: Final = ("demo", "replay", "decide", "runs", "why", "query", "estimate", "smoke", "collect", "bench")
+COMMANDS: Final = ("demo", "replay", "decide", "runs", "why", "query", "estimate", "smoke", "collect", "db", "bench")
 """The commands in the order in which help lists them; each is the function of its name in ui.commands."""
 
 
