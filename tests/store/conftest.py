@@ -36,18 +36,19 @@ class Tape:
 class World:
     """An engine whose queue, pool and clock a test moves by hand. Times are ms of its clock, tokens otherwise."""
 
-    def __init__(self, run="run-1", *, pool=1_000_000, wall_ns=1_700_000_000_000_000_000, simulated=False, **knobs):
+    def __init__(self, run="run-1", *, pool=1_000_000, wall_ns=1_700_000_000_000_000_000, simulated=False,
+                 slots=2048, **knobs):  # fmt: skip
         self.run, self.pool = run, pool
         self.knobs = Knobs(**{"page_size": 64, **knobs})
         self.setting = Setting(has_model=False)
         self.tape = Tape()
         self.recorder = Recorder(self.tape)
         self.queue, self.numbers, self.chunk = [], {}, None
-        self.free, self.reserved = pool, 0
+        self.free, self.reserved, self.running = pool, 0, 0
         self.load_answer = None
         self.limits = effective(self.knobs, self.setting)
         self.recorder.note(
-            RunStart(run, "test", "1", 0, "", "", 0, wall_ns, simulated, pool, 0, 2048, pool - 66, {"lanes": 1})
+            RunStart(run, "test", "1", 0, "", "", 0, wall_ns, simulated, pool, 0, slots, pool - 66, {"lanes": 1})
         )
         self.recorder.note(
             KnobsInForce(0, 0, tuple(dataclasses.astuple(each) for each in explain(self.knobs, self.setting)))
@@ -65,7 +66,9 @@ class World:
         """One pass; `free` and `reserved` set the pool first."""
         self.free = self.free if free is None else free
         self.reserved = self.reserved if reserved is None else reserved
-        capacity = Capacity(pool_tokens=self.pool, free_tokens=self.free, reserved_tokens=self.reserved)
+        capacity = Capacity(
+            pool_tokens=self.pool, free_tokens=self.free, reserved_tokens=self.reserved, running=self.running
+        )
         deciding = AdmissionPass(self.limits, capacity)
         waiting = len(self.queue)
         result = deciding.run(list(self.queue), self, self.chunk)
