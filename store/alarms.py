@@ -256,6 +256,7 @@ class AlarmWatch:
     def _repeat(self, r: records.Repeat) -> None:
         stop, at_ns = (r.gate, r.reason), r.last_ns
         known = self.state.held.get(r.number)
+        gone = known is None and r.ended  # the last word on a refusal may follow the word that its request left
         if known is None or known.pass_number != r.first_pass:  # the pass it repeats is missing from the record
             looks = 1 if known is None else known.looks + known.repeats
             known = _Held(stop, r.first_ns, looks, r.first_pass, r.observed[0], r.limit[0])
@@ -271,6 +272,8 @@ class AlarmWatch:
             if alarm is not None and alarm.last_pass is not None and alarm.last_pass >= r.first_pass:
                 self._touch(alarm, at_ns, r.last_pass, more)
                 alarm.observed, alarm.limit = numbers
+        if gone:
+            self._release(r.number, at_ns)
 
     def _lapse(self, r: records.Pass) -> None:
         """Close what this pass does not show any more."""

@@ -38,7 +38,7 @@ KNOBS_SQL: Final = (
 )
 PRUNED_REQUEST_SQL: Final = """SELECT r.name, x.first_pass, x.last_pass, x.at_unix_ns, x.why
 FROM pruned_requests h CROSS JOIN pruned x ON x.id = h.pruned JOIN runs r ON r.id = x.run
-WHERE h.id_hash = ? ORDER BY x.id DESC LIMIT 1"""
+WHERE h.id_hash = ? ORDER BY h.pruned DESC LIMIT 1"""
 PRUNED_PASSES_SQL: Final = (
     "SELECT first_pass, last_pass, at_unix_ns, why FROM pruned WHERE run = ? AND last_ns >= ? ORDER BY id DESC LIMIT 1"
 )

@@ -82,10 +82,8 @@ def version_1(database):
     return database
 
 
-def test_an_older_database_is_carried_forward(version_1, world):
-    """A database of version 1 is refused to readers with the remedy; opened for writing it is brought to the present
-    version with every row, and goes on where it stood.
-    """
+def test_an_older_database_is_carried_forward(version_1):
+    """A database of version 1, opened for writing, is brought to the present with every row and goes on from there."""
     with pytest.raises(RecordError, match=f"schema version 1, this Glassgate reads {schema.VERSION}; .*carry-forward"):
         open_for_reading(version_1)
     with sqlite3.connect(version_1) as connection:

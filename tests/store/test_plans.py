@@ -11,8 +11,8 @@ from store.named import NAMED
 WHY_SQL = {name: getattr(module, name) for module in (why, looks) for name in dir(module) if name.endswith("_SQL")}
 
 SMALL = {
-    "gates", "reasons", "outcomes", "verdicts", "host_hits", "parts", "runs", "smoke", "losses", "knob_changes", "knobs",
-    "alarm_kinds", "alarms", "alarm_watch", "pruned",
+    "gates", "reasons", "outcomes", "verdicts", "host_hits", "parts", "runs", "smoke", "losses", "knob_changes",
+    "knobs", "alarm_kinds", "alarms", "alarm_watch", "pruned",
 }  # fmt: skip
 """Tables that do not grow with the decisions of a run."""
 
