@@ -55,6 +55,8 @@ _PROVIDERS: Final = (
     "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
     "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER",
 )
+_SAID: Final = 500
+"""Characters kept of what an exporter says."""
 _PROTOCOLS: Final = ("http/protobuf", "grpc")
 
 
@@ -84,7 +86,7 @@ class _Ear(logging.Filter):
         """Whether a log record goes further."""
         if record.thread != self.thread:
             return True
-        self.said = record.getMessage()
+        self.said = " ".join(record.getMessage().split())[:_SAID]
         for each in record.args if isinstance(record.args, tuple) else ():
             if type(each).__name__ == "StatusCode":
                 self.grpc_status = getattr(each, "name", "")
@@ -97,6 +99,7 @@ class Outlet:
     def __init__(self, exporter: SpanExporter | None = None) -> None:
         self._ear = _Ear()
         self._responses: list[Response] = []
+        self._sending = False
         self._exporter = standard_exporter(self._seen) if exporter is None else exporter
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(self._ear)
@@ -105,10 +108,13 @@ class Outlet:
         """Try once; what the exporter itself tries again lies within its own timeout."""
         self._ear.listen()
         self._responses.clear()
+        self._sending = True
         try:
             result = self._exporter.export(spans)
         except Exception as error:  # noqa: BLE001 - an exporter that raises has failed, whatever it raised
             return Answer(UNREACHABLE, f"{type(error).__name__}: {error}")
+        finally:
+            self._sending = False
         taken = result is SpanExportResult.SUCCESS
         response = self._responses[-1] if self._responses else None
         if response is not None and (taken or response.status_code >= 300):
@@ -123,9 +129,17 @@ class Outlet:
             return Answer(UNENCODABLE, why)
         return answer
 
+    @property
+    def trying(self) -> str:
+        """What the exporter last said of an attempt that it is trying again at this moment; empty if it is not."""
+        return self._ear.said if self._sending else ""
+
     def close(self) -> None:
         """Let go of the exporter; what is being sent is cut short where the exporter can do that."""
         self._exporter.shutdown()
+
+    def hush(self) -> None:
+        """Listen no more to what the exporter logs; called last, by who sends."""
         for name in _LOGGERS:
             logging.getLogger(name).removeFilter(self._ear)
 

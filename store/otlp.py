@@ -162,7 +162,7 @@ class OtlpSink:
             left_out=sum(self._maker.left_out.values()),
             lost=sum(self._lost_by.values()),
             failures=self._failures,
-            last_error=self._last_error,
+            last_error=self._outlet.trying or self._last_error,
             last_delivery_ns=self._last_delivery_ns,
         )
 
@@ -181,6 +181,8 @@ class OtlpSink:
                 thread.join(max(0.0, until - time.monotonic()))
         with self._changed:
             self._given_up = True
+        if self._worker is None:
+            self._outlet.hush()
 
     @property
     def _settled(self) -> bool:
@@ -191,6 +193,12 @@ class OtlpSink:
         return self._worker is not None and self._worker.is_alive()
 
     def _work(self) -> None:
+        try:
+            self._send_on()
+        finally:
+            self._outlet.hush()
+
+    def _send_on(self) -> None:
         """What the thread does: frames to spans, spans to the endpoint, then the cursor."""
         while True:
             with self._changed:

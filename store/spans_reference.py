@@ -29,6 +29,7 @@ def telemetry_page() -> str:
         "\n## Span events\n",
         *(_name(event) for event in names.EVENTS),
         "\n## Metrics\n\n",
+        f"Each point also carries `{names.RUN_ID.key}` and `{names.RUN_RANK.key}`.\n\n",
         _table(("metric", "instrument", "unit", "meaning", "attributes"), (_metric(each) for each in names.METRICS)),
         "\n## Histogram boundaries\n\n",
         _table(

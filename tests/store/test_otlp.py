@@ -438,6 +438,18 @@ def test_a_sink_with_nothing_to_do_is_settled(recorded, sinks):
     assert time.monotonic() - begin < 2
 
 
+def test_an_attempt_that_goes_on_is_told_already(recorded, endpoint, sinks, caplog):
+    """While the exporter tries again within its own timeout, status says why; closing then logs nothing."""
+    endpoint(free_port(), TIMEOUT="30")
+    sink = sinks(recorded)
+    sink.take(frames_from(recorded)[:3])
+    assert until(lambda: "refused" in sink.status().last_error)
+    assert sink.status().failures == 0
+    sink.close(0.5)
+    assert until(lambda: not sink._worker.is_alive())
+    assert not caplog.records
+
+
 def test_what_an_exporter_logs_goes_no_further(endpoint, caplog):
     """Its words are in the answer, not on somebody's terminal; other threads' log lines are left alone."""
     endpoint(free_port(), TIMEOUT="0.2")
@@ -446,6 +458,7 @@ def test_what_an_exporter_logs_goes_no_further(endpoint, caplog):
         answer = outlet.send([])
         logging.getLogger("opentelemetry").warning("from elsewhere")
     outlet.close()
+    outlet.hush()
     assert answer.failure == "unreachable"
     assert answer.detail
     assert [record.getMessage() for record in caplog.records] == ["from elsewhere"]
