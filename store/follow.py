@@ -247,7 +247,8 @@ class Follower:
                 self._followed[path] = self._begin(run)
             except GlassgateError as error:
                 self._refused[path] = (error, now + _RETRY_SECONDS)
-                self._tell(f"run {path.name}", str(error))
+                if not isinstance(runs, RunDirectory):  # a single run's error ends us, and is told then
+                    self._tell(f"run {path.name}", str(error))
                 continue
             over += state in _OVER
             self._refused.pop(path, None)

@@ -13,6 +13,7 @@ from collections import Counter
 import pytest
 
 from controller.journal import DATA, Cursor, JournalReader, read_cursor, read_cursors, write_cursor
+from controller.liveness import is_held
 from controller.records import Pass, Repeat, decode
 from controller.run_directory import RunDirectory
 from estimator.errors import GlassgateError, RecordError, StorageError
@@ -117,6 +118,12 @@ def collector(run, *more, **environment):
     )
 
 
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch):
+    """Followers in this process look ten times as often, for the test's sake."""
+    monkeypatch.setattr("store.follow.STANDING_SECONDS", 0.1)
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A folder for runs."""
@@ -136,16 +143,19 @@ def test_a_run_that_has_ended_is_collected_whole(folder):
 
 def test_collectors_killed_in_the_middle_neither_lose_nor_double(folder):
     """With a live engine and collectors killed at any moment, the database ends up equal to the journal."""
-    engine = start(folder, sessions=90, pause_ms=25)
+    engine = start(folder, pause_ms=20)
+    engine.send_signal(signal.SIGSTOP)  # it goes on only while somebody collects, however slow this machine is
     run = RunDirectory(folder / "r1")
-    kills = 0
     for _ in range(3):
         before = seq(run)
         with collector(run.path) as process:
+            wait_until(lambda: is_held(run.path / "collector.lock"))
+            engine.send_signal(signal.SIGCONT)
             wait_until(lambda: seq(run) > before)  # noqa: B023 - called in this turn alone
-            kills += engine.poll() is None
             process.send_signal(signal.SIGKILL)
-    assert kills == 3, "the engine ended too early for this test"
+            engine.send_signal(signal.SIGSTOP)
+    assert engine.poll() is None, "the engine ended too early for this test"
+    engine.send_signal(signal.SIGCONT)
     with collector(run.path) as process:
         assert engine.wait(timeout=30) == 0
         assert process.wait(timeout=30) == 0
@@ -156,7 +166,7 @@ def test_collectors_killed_in_the_middle_neither_lose_nor_double(folder):
 
 def test_an_engine_that_is_killed_is_collected_to_its_last_frame(folder):
     """When the engine is gone the follower takes what it left and ends."""
-    engine = start(folder, sessions=90, pause_ms=20)
+    engine = start(folder, sessions=60, pause_ms=20)
     run = RunDirectory(folder / "r1")
     follower = Follower(plan_for(run), lambda _: None)
     following = threading.Thread(target=follower.follow)
@@ -174,12 +184,12 @@ def test_an_engine_that_is_killed_is_collected_to_its_last_frame(folder):
 
 def test_a_folder_of_runs_and_one_that_appears_later(folder):
     """All ranks in a folder are followed at once, and a run that begins later is picked up."""
-    engines = [start(folder, rank=rank, pause_ms=30) for rank in (0, 1)]
+    engines = [start(folder, rank=rank, sessions=30, pause_ms=30) for rank in (0, 1)]
     follower = Follower(plan_for(folder), lambda _: None)
     following = threading.Thread(target=follower.follow)
     following.start()
     wait_until(lambda: len(follower.standings) == 2)
-    later = recorded(folder, "later", sessions=10)
+    later = recorded(folder, "later", sessions=5)
     for engine in engines:
         assert engine.wait(timeout=30) == 0
         engine.stdout.close()
@@ -194,7 +204,7 @@ def test_a_folder_of_runs_and_one_that_appears_later(folder):
 
 def test_many_runs_into_one_database(folder, tmp_path):
     """More runs than are caught up at once end in one database, each under its own number."""
-    runs = [recorded(folder, f"run-{each}", sessions=2) for each in range(10)]
+    runs = [recorded(folder, f"run-{each}", sessions=1) for each in range(9)]
     one = tmp_path / "all.db"
     Follower(Plan(runs=folder, database=lambda _: one, once=True), lambda _: None).follow()
     found = dict(run_query(one, "SELECT r.name, count(*) FROM passes p JOIN runs r ON r.id = p.run GROUP BY 1").rows)
@@ -225,7 +235,7 @@ def test_a_sink_gets_every_frame_once_and_no_more_than_it_wants(folder):
     def broken_at_first(of):
         sinks.append(Told(of))
         sinks[0].broken = True
-        threading.Timer(1.5, lambda: setattr(sinks[0], "broken", False)).start()
+        threading.Timer(0.4, lambda: setattr(sinks[0], "broken", False)).start()
         return sinks[0]
 
     said = []
@@ -271,7 +281,7 @@ def test_in_a_folder_the_other_runs_are_collected(folder):
 def test_a_locked_database_is_tried_again(folder, monkeypatch):
     """While another writer holds the database the follower says so and waits, and then loses nothing."""
     monkeypatch.setattr("store.follow._BUSY_MS", 10)
-    engine = start(folder, pause_ms=15)
+    engine = start(folder, sessions=30, pause_ms=15)
     run = RunDirectory(folder / "r1")
     said = []
     follower = Follower(plan_for(run), said.append)
@@ -311,7 +321,7 @@ def test_a_place_that_is_given_up_holds_nothing_back(folder):
 
 def test_where_sinks_stand_is_known_without_a_collector(folder):
     """Frames and bytes behind, places and counts are told by the run's folder, before, during and after."""
-    engine = start(folder, pause_ms=20, hold=False)
+    engine = start(folder, sessions=30, pause_ms=20, hold=False)
     run = RunDirectory(folder / "r1")
     database = run.path / "glassgate.db"
     assert read_standings(run, database) == []
@@ -379,7 +389,9 @@ def test_an_endpoint_that_does_not_answer_holds_nothing_up(folder, kind, request
 def test_what_was_not_delivered_is_delivered_later(folder, dead_endpoint):
     """`--once` against a dead endpoint says what is left and fails; every frame is counted once in SQLite."""
     run = recorded(folder, sessions=20)
-    with collector(run.path, "--once", "--shutdown-seconds", "1", OTEL_EXPORTER_OTLP_ENDPOINT=dead_endpoint) as process:
+    with collector(
+        run.path, "--once", "--shutdown-seconds", "0.5", OTEL_EXPORTER_OTLP_ENDPOINT=dead_endpoint
+    ) as process:
         assert process.wait(timeout=20) == 1
         assert "collect again" in process.stderr.read()
     assert in_database(run) == in_journal(run)

@@ -247,7 +247,7 @@ def parsed(query):
     return {word for word in words if word not in _KEYWORDS}, labels
 
 
-@pytest.mark.parametrize(("where", "query"), list(queries()))
+@pytest.mark.parametrize(("where", "query"), list(queries()), ids=[where for where, _ in queries()])
 def test_queries_name_what_is_served(where, query, samples):
     """Each metric of a shipped query is at a scraped endpoint, and has the labels the query names."""
     metrics, labels = parsed(query)

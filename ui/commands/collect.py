@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--forget",
+    type=click.Choice(["otlp", "metrics"]),
     multiple=True,
-    metavar="SINK",
     help="Give up the place of a sink that is not used any more, so that it holds no journal back.",
 )
 @click.option(
