@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 
 import pytest
 
@@ -22,6 +21,9 @@ from store.queries import run_query
 from store.sinks import SinkStatus
 from store.standing import read_standings
 from tests.store.engines import recorded, start, wait_until
+from tests.store.receivers import Receiver, free_port
+
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 def plan_for(runs, **more):
@@ -370,7 +372,7 @@ def test_an_endpoint_that_does_not_answer_holds_nothing_up(folder, kind, request
     endpoint = request.getfixturevalue(kind)
     last = max(frame.cursor.seq for frame in JournalReader(run.journal))
     # Not the default ten seconds, so that an attempt may be under way when the end comes.
-    with collector(run.path, "--shutdown-seconds", "1", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint) as process:
+    with collector(run.path, "--shutdown-seconds", "1", **{ENDPOINT: endpoint}) as process:
         wait_until(lambda: seq(run) == last)
         process.send_signal(signal.SIGTERM)
         begun = time.monotonic()
@@ -386,15 +388,25 @@ def test_an_endpoint_that_does_not_answer_holds_nothing_up(folder, kind, request
     assert standings["otlp"].frames_behind > 0
 
 
-def test_what_was_not_delivered_is_delivered_later(folder, dead_endpoint):
-    """`--once` against a dead endpoint says what is left and fails; every frame is counted once in SQLite."""
-    run = recorded(folder, sessions=20)
-    with collector(
-        run.path, "--once", "--shutdown-seconds", "0.5", OTEL_EXPORTER_OTLP_ENDPOINT=dead_endpoint
-    ) as process:
+def test_what_was_not_delivered_is_delivered_later(folder):
+    """With the endpoint down, then up, then the collector killed, every decision arrives, under an id of its own."""
+    run = recorded(folder, sessions=30)
+    port = free_port()
+    environment = {ENDPOINT: f"http://127.0.0.1:{port}", "OTEL_METRICS_EXPORTER": "none"}
+    with collector(run.path, "--once", "--shutdown-seconds", "0.5", **environment) as process:
         assert process.wait(timeout=20) == 1
         assert "collect again" in process.stderr.read()
     assert in_database(run) == in_journal(run)
-    assert Counter(each.sink for each in read_standings(run, run.path / "glassgate.db")) == {
-        "sqlite": 1, "otlp": 1, "metrics": 1
-    }  # fmt: skip
+    with Receiver(port=port, pause_s=0.05) as receiver:
+        with collector(run.path, **environment) as process:
+            wait_until(lambda: receiver.spans)
+            process.send_signal(signal.SIGKILL)
+        before = len(set(receiver.ids()))
+        with collector(run.path, **environment) as process:
+            assert process.wait(timeout=20) == 0
+    decisions = sum(map(len, in_database(run)[0].values()))
+    assert before < len(set(receiver.ids()))
+    assert len({(span.trace_id, span.span_id) for span in receiver.named("prefill.decision")}) == decisions > 500
+    standings = {each.sink: each for each in read_standings(run, run.path / "glassgate.db")}
+    assert {sink: each.frames_behind for sink, each in standings.items()} == {"sqlite": 0, "otlp": 0}
+    assert standings["sqlite"].delivered == 0, "the last collector had nothing left to do for SQLite"
