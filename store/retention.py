@@ -156,7 +156,7 @@ class _Pruner:
     def for_age(self, keep_days: float) -> tuple[Pruned, ...]:
         """Drop what ended so many days ago. Runs without a date are left alone."""
         cut_ns = self._now_ns - int(keep_days * _DAY_NS)
-        why = f"older than {keep_days:g} days"
+        why = f"older than {keep_days:g} {'day' if keep_days == 1 else 'days'}"
         units = []
         for run in stored_runs(self._connection):
             ended_ns = _unix(run, run.last_ns)
