@@ -43,8 +43,8 @@ class _Quiet(http.server.ThreadingHTTPServer):
 class Receiver:
     """Takes OTLP over HTTP. `status` is what it answers; it keeps the spans only of what it takes."""
 
-    def __init__(self, status=200, *, port=0, rejects=0, pause_s=0.0):
-        self.status, self.rejects, self.pause_s = status, rejects, pause_s
+    def __init__(self, status=200, *, port=0, rejects=0, pause_s=0.0, most_bytes=1 << 30):
+        self.status, self.rejects, self.pause_s, self.most_bytes = status, rejects, pause_s, most_bytes
         self.requests, self.headers, self.spans, self.resources, self.paths = 0, {}, [], [], []
         receiver = self
 
@@ -64,10 +64,11 @@ class Receiver:
                 if receiver.rejects:
                     answer.partial_success.rejected_spans = receiver.rejects
                     answer.partial_success.error_message = "not these"
-                if 200 <= receiver.status < 300:
+                status = receiver.status if len(body) <= receiver.most_bytes else 413
+                if 200 <= status < 300:
                     receiver.keep(gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body)
                 said = answer.SerializeToString()
-                self.send_response(receiver.status)
+                self.send_response(status)
                 self.send_header("content-type", "application/x-protobuf")
                 self.send_header("content-length", str(len(said)))
                 self.end_headers()

@@ -264,15 +264,26 @@ def test_what_is_refused_for_good_is_given_up_and_counted(recorded, endpoint, si
 
 
 def test_a_batch_that_is_too_large_is_cut(recorded, endpoint, sinks):
-    """Answered with 413, smaller ones are sent, and nothing is lost."""
-    with Receiver(413) as receiver:
+    """Answered with 413, batches are halved until they are taken, and nothing is lost."""
+    with Receiver(most_bytes=20_000) as receiver:
         endpoint(receiver.port)
         sink = sinks(recorded)
         sink.take(frames_from(recorded))
-        assert until(lambda: receiver.requests >= 2)
-        receiver.status = 200
         assert sink.settle(20)
-        assert (len(set(receiver.ids())), sink.status().lost) == (180, 0)
+        assert (len(receiver.ids()), len(set(receiver.ids())), sink.status().lost) == (180, 180, 0)
+        assert sink.failures_by_reason["too_large"] > 0
+
+
+def test_a_span_that_is_too_large_alone_is_given_up(recorded, endpoint, sinks):
+    """What no batch is small enough for is lost, counted by reason, and the cursor goes on."""
+    frames = frames_from(recorded)[:3]
+    with Receiver(most_bytes=10) as receiver:
+        endpoint(receiver.port)
+        sink = sinks(recorded, first_wait_s=0.001)
+        sink.take(frames)
+        assert sink.settle(20)
+        assert (receiver.spans, sink.cursor) == ([], frames[-1].cursor)
+        assert sink.lost_by_reason.keys() == {"too_large"}
 
 
 def test_what_an_endpoint_throws_away_is_counted(recorded, endpoint, sinks):

@@ -35,9 +35,11 @@ def runs(draw):
         waiting.begin(a_pass(number, clock, stop))
         start_ns = clock
         for who in draw(st.lists(st.sampled_from(sorted(waiting.waiters)), unique=True)) if waiting.waiters else []:
-            said = draw(st.sampled_from([None, *STOPS]))
-            if said is None:
-                ended.append((waiting.look(who, Outcome.ADMIT, -1), number))
+            said = draw(st.sampled_from([None, "park", *STOPS]))
+            if said == "park":
+                waiting.look(who, Outcome.PARK, stop_code(*STOPS[0]))
+            elif said is None:
+                ended.append((waiting.look(who, Outcome.ADMIT, -1), len(passes) + 1))
             else:
                 verdicts[who][number] = said
                 waiting.look(who, Outcome.WAIT, stop_code(*said))
@@ -73,8 +75,8 @@ def runs(draw):
 def test_what_is_kept_up_is_what_is_said_afterwards(run):
     """Whatever passes went by, each wait has the parts that the passes give it when asked afterwards."""
     passes, verdicts, ended = run
-    for wait, _ in ended:
-        known = [each for each in passes if each.start_ns <= wait.end_ns]
+    for wait, recorded in ended:
+        known = passes[:recorded]
         spent = {(part.kind, part.stop): part.ns for part in wait.spent}
         assert spent == attribute(wait.start_ns, wait.end_ns, known, verdicts[wait.number])
         assert sum(spent.values()) == wait.end_ns - wait.start_ns
