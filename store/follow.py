@@ -77,6 +77,8 @@ class _Lane(threading.Thread):
         super().__init__(name=f"glassgate-{name}", daemon=True)
         self.pipes: tuple[Pipe, ...] = ()
         self.closing: tuple[Pipe, ...] = ()
+        self.held = False
+        """While SQLite is far behind the others wait: what Python does in one thread it does not do in another."""
         self._deadline = 0.0
         self._over = threading.Event()
 
@@ -87,7 +89,7 @@ class _Lane(threading.Thread):
             for pipe in closing:
                 pipe.close(0.0)
             self.closing = tuple(pipe for pipe in self.closing if pipe not in closing)
-            if not sum(pipe.turn() for pipe in pipes):
+            if self.held or not sum(pipe.turn() for pipe in pipes):
                 self._over.wait(POLL_SECONDS)
         for pipe in (*self.pipes, *self.closing):
             pipe.close(max(0.0, self._deadline - time.monotonic()))
@@ -203,7 +205,7 @@ class Follower:
                     marks, moved_at = found, now
                 if self._plan.once and now - moved_at > self._plan.shutdown_seconds:
                     return
-            moved = sum(each.pipes["sqlite"].turn() for each in self._followed.values())
+            moved = self._turn_sqlite()
             if self._retire():
                 look_at = 0.0  # there may be runs that waited for their turn
             elif not self._followed and self._over():
@@ -212,6 +214,18 @@ class Follower:
                 moved_at = time.monotonic()
             else:
                 time.sleep(POLL_SECONDS / 2)
+
+    def _turn_sqlite(self) -> int:
+        """Let SQLite take what it wants of each run; frames moved."""
+        total, full = 0, False
+        for each in self._followed.values():
+            pipe = each.pipes["sqlite"]
+            moved = pipe.turn()
+            total += moved
+            full = full or moved >= pipe.sink.wants
+        for lane in self._lanes.values():
+            lane.held = full
+        return total
 
     def _look(self) -> None:
         """Take up runs that appeared, and see where everything stands."""

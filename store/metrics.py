@@ -103,6 +103,7 @@ class MetricsSink:
                 self.tally.feed(frame)
             except _UNSOUND:
                 self._lost += 1
+        self.tally.settle()
         self._cursor = frames[-1].cursor
         self._delivered += len(frames)
         self._last_delivery_ns = time.time_ns()
@@ -249,9 +250,13 @@ class Metrics:
 
     def _observer(self, base: dict[str, Value]) -> Callable[[names.Metric, float, Key], None]:
         histograms = self._histograms
+        known: dict[tuple[names.Metric, Key], dict[str, Any]] = {}
 
         def observe(metric: names.Metric, value: float, key: Key) -> None:
-            histograms[metric].record(value, _attributes(metric, key, base))
+            attributes = known.get((metric, key))
+            if attributes is None:
+                attributes = known[metric, key] = _attributes(metric, key, base)
+            histograms[metric].record(value, attributes)
 
         return observe
 

@@ -42,6 +42,8 @@ _HEADROOM: Final = {
 _STOPS: Final = {
     (gate, reason): (Gate(gate).word, Reason(reason).word) for gate in range(_GATES) for reason in range(len(Reason))
 }
+_OUTCOMES: Final = tuple(outcome.word for outcome in Outcome)
+_HITS: Final = tuple((hit.status, hit.word if hit.status == "skipped" else None) for hit in HostHit)
 _STOPS[-1, -1] = (None, None)  # type: ignore[assignment] # nothing closed the pass, and no gate is named
 
 
@@ -65,6 +67,7 @@ class Tally:
         # The refusal that may be repeated: the pass that was written whole, its outcome, and the repeats counted.
         self._held = (0, Outcome.WAIT.word, 0)
         self._loaded: dict[int, int] = {}
+        self._last: records.Pass | None = None
         self._takers: dict[type, Callable[..., None]] = {
             records.KnobsInForce: self._knobs, records.Arrival: self._arrival, records.Pass: self._pass,
             records.Repeat: self._repeat, records.StepEnd: self._step, records.Finish: self._finish,
@@ -100,6 +103,21 @@ class Tally:
         """A counter's or gauge's figures as they are at this moment. Any thread may ask."""
         return dict(self.counts.get(metric) or self.gauges.get(metric) or {})
 
+    def settle(self) -> None:
+        """Bring the gauges that show the last pass up to it; call it after feeding."""
+        r = self._last
+        if r is None:
+            return
+        self._last = None
+        self._standing(r.queue, r.not_reached)
+        self._set(names.M_WAITING_TOKENS, r.queued_tokens)
+        free, evictable, _, running = r.before
+        self._set(names.M_FREE, free)
+        self._set(names.M_EVICTABLE, evictable)
+        self._set(names.M_RUNNING, running)
+        for d in r.decisions[-2:]:  # the last one tells up to the gate that stopped it, the one before it the rest
+            self._headrooms(d)
+
     def begin_counting(self, seq: int) -> None:
         """Count from the frame numbered `seq` on: what was fed before is known, but counted elsewhere."""
         for figures in self.counts.values():
@@ -115,26 +133,25 @@ class Tally:
     def _pass(self, r: records.Pass) -> None:
         self.counts[names.M_PASSES][_STOPS[r.closed_gate, r.closed_reason]] += 1
         self.observe(names.M_DECIDING, r.decide_ns / _NS, ())
-        self._standing(r.queue, r.not_reached)
-        self._set(names.M_WAITING_TOKENS, r.queued_tokens)
-        free, evictable, _, running = r.before
-        self._set(names.M_FREE, free)
-        self._set(names.M_EVICTABLE, evictable)
-        self._set(names.M_RUNNING, running)
+        self._last = r
         if r.batch:
             self._batch(r)
-        self._waiting.begin(r)
-        decisions = self.counts[names.M_DECISIONS]
+        waiting = self._waiting
+        waiting.begin(r)
+        counts, look = self.counts[names.M_DECISIONS], waiting.look
+        entered = []
         outcome = Outcome.WAIT.word
         for d in r.decisions:
-            outcome = Outcome(d[1]).word
-            decisions[(outcome, *_STOPS[d[2], d[3]])] += 1
+            outcome = _OUTCOMES[d[1]]
+            counts[(outcome, *_STOPS[d[2], d[3]])] += 1
             if d[8] == 0:
                 if d[1] in _TAKEN:
-                    self._funnel(d)
-                self._waited(self._waiting.look(d[0], d[1], stop_code(d[2], d[3])))
-        for d in r.decisions[-2:]:  # the last one tells up to the gate that stopped it, the one before it the rest
-            self._headrooms(d)
+                    entered.append(d)
+                waited = look(d[0], d[1], stop_code(d[2], d[3]))
+                if waited is not None:
+                    self._waited(waited)
+        if entered:
+            self._funnel(entered)
         self._held = (r.number, outcome, 0)
 
     def _batch(self, r: records.Pass) -> None:
@@ -154,19 +171,23 @@ class Tally:
             if len(self._loaded) > _STEPS_AWAITED:  # the record of their steps is lost
                 del self._loaded[next(iter(self._loaded))]
 
-    def _funnel(self, d: records.Flat) -> None:
-        """An admitted request's host hit: how far each token of it came."""
-        host, resident, matched, asked = d[12:16]
-        loaded = asked if host == _LOADED else 0
+    def _funnel(self, entered: list[records.Flat]) -> None:
+        """Host hits of requests that entered: how far each token of them came."""
+        resident = matched = asked = loaded = 0
+        for d in entered:
+            host = d[12]
+            resident += d[13]
+            matched += d[14]
+            asked += d[15]
+            self.counts[names.M_HITS][_HITS[host]] += 1
+            if host == _LOADED:
+                loaded += d[15]
+            elif d[14]:
+                self._add(names.M_RECOMPUTED, d[14], _HITS[host][1])
         self._add(names.M_RESIDENT, resident)
         self._add(names.M_MATCHED, matched)
         self._add(names.M_ASKED, asked)
         self._add(names.M_LOADED, loaded)
-        hit = HostHit(host)
-        reason = hit.word if hit.status == "skipped" else None
-        self._add(names.M_HITS, 1, hit.status, reason)
-        if matched > loaded:
-            self._add(names.M_RECOMPUTED, matched - loaded, reason)
 
     def _headrooms(self, d: records.Flat) -> None:
         for gate in Gate:
@@ -179,6 +200,7 @@ class Tally:
                 self.gauges[metric].pop((gate.word,), None)
 
     def _repeat(self, r: records.Repeat) -> None:
+        self.settle()
         first_pass, outcome, counted = self._held
         if first_pass != r.first_pass:
             outcome, counted = Outcome.WAIT.word, 0
@@ -242,4 +264,5 @@ class Tally:
     def _run_end(self, r: records.RunEnd) -> None:
         for number in list(self._waiting.waiters):
             self._waited(self._waiting.leave(number, r.at_ns, "run_end"))
+        self.settle()
         self._standing(0, 0)

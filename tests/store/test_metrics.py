@@ -56,6 +56,7 @@ def fed(frames, tally=None):
     tally = tally or Tally(lambda *_: None)
     for frame in frames:
         tally.feed(frame)
+    tally.settle()
     return tally
 
 

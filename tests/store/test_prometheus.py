@@ -172,6 +172,7 @@ def everything():
     after = {field: getattr(one, field) for field in one.__struct_fields__}
     after |= {"number": 2, "start_ns": 50, "decisions": ((2, *admit[1:], *whole),), "lanes": ()}
     two = Pass(**after)
+    three = Pass(**after | {"number": 3, "start_ns": 60, "decisions": one.decisions})
     records = [
         *(Arrival(number, f"r{number}", 1, 900, 1) for number in range(3)),
         Smoke(0, "cuda:0", 1, 1, 1, 1, passed=True),
@@ -180,6 +181,7 @@ def everything():
         StepEnd(1, 10, 20, (1,)),
         Retract(1, 30, 1, 1),
         two,
+        three,
     ]
     return [Frame(0, DATA, encode(records), 1, 0)]
 
