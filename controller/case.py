@@ -140,8 +140,7 @@ def read_case(data: Any) -> Case:
         case = msgspec.convert(data, Case)
     except msgspec.ValidationError as error:
         raise InputError(_explain(str(error), data)) from None
-    if case.run is not None and case.model is None:
-        raise InputError("the case has a run but no model; name the model whose buffers it is about")
+    RunContext.check_keys(case.run or {})  # also where no model is named, and so nothing is estimated
     ids = [request.id for request in case.queue]
     ids += [case.active_chunk.id] if case.active_chunk is not None else []
     twice = {name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else set()

@@ -184,13 +184,17 @@ class RunContext:
             raise InputError(f"run: mlp.kind is {self.mlp.kind}, but {geometry.name} has no experts; use dense")
 
     @classmethod
+    def check_keys(cls, run: Mapping[str, Any]) -> None:
+        """Raise InputError that names every key of a `run` object that is not known."""
+        _reject_unknown("run", run, {item.name for item in fields(cls)})
+
+    @classmethod
     def from_run(cls, run: Mapping[str, Any], geometry: Geometry) -> Self:
         """Read the `run` object of a case. What is left out has the engine's default for that model.
 
         Raises InputError that names every key it does not know, or the key whose value has the wrong kind.
         """
-        known = {item.name for item in fields(cls)}
-        _reject_unknown("run", run, known)
+        cls.check_keys(run)
         values: dict[str, Any] = {}
         for key, value in run.items():
             if key == "mqa_budget":
