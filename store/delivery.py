@@ -1,7 +1,7 @@
 """Delivery: one batch of spans through a standard exporter, and what the answer means.
 
 The exporters say SUCCESS or FAILURE and no more, take a redirect for success and ignore a partial one. The HTTP answer
-is seen through a response hook, a gRPC status through what the exporter logs; its log lines go no further.
+is seen through the session, a gRPC status through what the exporter logs; its log lines go no further.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -86,7 +86,7 @@ class _Ear(logging.Filter):
         """Whether a log record goes further."""
         if record.thread != self.thread:
             return True
-        self.said = " ".join(record.getMessage().split())[:_SAID]
+        self.said = _one_line(record.getMessage())
         for each in record.args if isinstance(record.args, tuple) else ():
             if type(each).__name__ == "StatusCode":
                 self.grpc_status = getattr(each, "name", "")
@@ -99,6 +99,7 @@ class Outlet:
     def __init__(self, exporter: SpanExporter | None = None) -> None:
         self._ear = _Ear()
         self._responses: list[Response] = []
+        self._error = ""
         self._sending = False
         self._exporter = standard_exporter(self._seen) if exporter is None else exporter
         for name in _LOGGERS:
@@ -108,6 +109,7 @@ class Outlet:
         """Try once; what the exporter itself tries again lies within its own timeout."""
         self._ear.listen()
         self._responses.clear()
+        self._error = ""
         self._sending = True
         try:
             result = self._exporter.export(spans)
@@ -124,7 +126,7 @@ class Outlet:
         elif self._ear.grpc_status:
             answer = Answer(_of_grpc(self._ear.grpc_status, self._ear.said), self._ear.said)
         else:
-            answer = Answer(UNREACHABLE, self._ear.said or "the exporter failed and said nothing")
+            answer = Answer(UNREACHABLE, self._error or self._ear.said or "the exporter failed and said nothing")
         if answer.failure == UNREACHABLE and (why := _unencodable(spans)):
             return Answer(UNENCODABLE, why)
         return answer
@@ -132,7 +134,7 @@ class Outlet:
     @property
     def trying(self) -> str:
         """What the exporter last said of an attempt that it is trying again at this moment; empty if it is not."""
-        return self._ear.said if self._sending else ""
+        return (self._error or self._ear.said) if self._sending else ""
 
     def close(self) -> None:
         """Let go of the exporter; what is being sent is cut short where the exporter can do that."""
@@ -143,8 +145,11 @@ class Outlet:
         for name in _LOGGERS:
             logging.getLogger(name).removeFilter(self._ear)
 
-    def _seen(self, response: Response, *_args: object, **_kwargs: object) -> None:
-        self._responses.append(response)
+    def _seen(self, answer: Response | Exception) -> None:
+        if isinstance(answer, Exception):
+            self._error = _one_line(f"{type(answer).__name__}: {answer}")
+        else:
+            self._responses.append(answer)
 
 
 def telemetry_off(environ: Mapping[str, str] = os.environ) -> bool:
@@ -164,8 +169,8 @@ def otlp_wanted(environ: Mapping[str, str] = os.environ) -> bool:
     return bool(exporters) or any(environ.get(name) for name in named)
 
 
-def standard_exporter(seen: Callable[..., None] | None = None) -> SpanExporter:
-    """The exporter that OTEL_EXPORTER_OTLP_* name; `seen` is called with each HTTP response.
+def standard_exporter(seen: Callable[[Response | Exception], None] | None = None) -> SpanExporter:
+    """The exporter that OTEL_EXPORTER_OTLP_* name; `seen` is called with each HTTP response, or why there is none.
 
     Raises UsageError for a protocol there is not, gRPC without the extra, or a setting the exporter cannot read.
     """
@@ -200,7 +205,7 @@ def _grpc_exporter() -> SpanExporter:
     return OTLPSpanExporter()
 
 
-def _http_exporter(seen: Callable[..., None] | None) -> SpanExporter:
+def _http_exporter(seen: Callable[[Response | Exception], None] | None) -> SpanExporter:
     # Imported where it is asked for: requests takes a tenth of a second.
     import requests  # noqa: PLC0415
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
@@ -211,9 +216,28 @@ def _http_exporter(seen: Callable[..., None] | None) -> SpanExporter:
     session: Session | None = None
     # A credential provider brings a session of its own; then the answer is known from the exporter's log alone.
     if seen is not None and not any(os.environ.get(name) for name in _PROVIDERS):
-        session = requests.Session()
-        session.hooks["response"].append(seen)
+        session = _watched(requests.Session, seen)
     return OTLPSpanExporter(session=session)
+
+
+def _watched(plain: type[Session], seen: Callable[[Response | Exception], None]) -> Session:
+    """A session that tells what it answers."""
+
+    class Watched(plain):  # type: ignore[misc, valid-type]
+        def request(self, *arguments: Any, **options: Any) -> Response:
+            try:
+                response: Response = super().request(*arguments, **options)
+            except Exception as error:
+                seen(error)
+                raise
+            seen(response)
+            return response
+
+    return Watched()
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:_SAID]
 
 
 def _of_response(response: Response) -> Answer:

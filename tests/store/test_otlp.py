@@ -222,7 +222,8 @@ def test_an_endpoint_that_is_down_at_first_gets_everything(recorded, endpoint, s
     assert sink.cursor is None
     assert not sink.settle(0.05)
     assert sink.wants == otlp.QUEUE_FRAMES - len(frames) // 2
-    assert "unreachable" in sink.status().last_error
+    assert sink.failures_by_reason.keys() == {"unreachable"}
+    assert "refused" in sink.status().last_error
     with Receiver(port=port) as receiver:
         sink.take(frames[len(frames) // 2 :])
         assert sink.settle(20)
