@@ -365,8 +365,13 @@ class Follower:
 
     def _raise_refusals(self) -> None:
         """Raise the first thing that kept a run from being collected into its database."""
-        for error, _ in self._refused.values():
+        if not self._refused:
+            return
+        (error, _), *_ = self._refused.values()
+        if isinstance(self._plan.runs, RunDirectory):
             raise error
+        runs = len({*self._refused, *self._finished, *self._followed})
+        raise type(error)(f"{len(self._refused)} of {runs} runs not collected to their end; the first: {error}")
 
     def _tell(self, about: str, line: str) -> None:
         """Say a line once, until it changes."""
