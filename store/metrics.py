@@ -43,16 +43,6 @@ if TYPE_CHECKING:
 SINK: Final = "metrics"
 """The name under which the journal knows how far its records have been counted."""
 
-M_FRAMES: Final = names.Metric(
-    "glassgate.journal.frames_behind", "gauge", "{frame}", "Frames a sink has not delivered yet.", (names.SINK,)
-)
-M_ENGINE: Final = names.Metric(
-    "glassgate.run.engine_live", "gauge", "1", "1 while the run's engine lives, else 0: it ended or is gone."
-)
-EVERYWHERE: Final = (names.RUN_ID, names.RUN_RANK)
-"""The attributes that every point of every metric carries, beside its own."""
-METRICS: Final = (*names.METRICS, M_FRAMES, M_ENGINE)
-
 _TAKE_FRAMES: Final = 1_000
 _LEARN_SEGMENTS: Final = 2
 _KEEP_SECONDS: Final = 1.0
@@ -262,7 +252,7 @@ class Metrics:
 
     def _make_instruments(self) -> None:
         meter = self._provider.get_meter(names.SCOPE)
-        for metric in METRICS:
+        for metric in names.METRICS:
             about = {"unit": metric.unit, "description": metric.meaning}
             if metric.instrument == "histogram":
                 self._histograms[metric] = meter.create_histogram(
@@ -311,7 +301,8 @@ _OTLP_REASONS: Final = {
 }
 _LOSS_REASONS: Final = ("full", "error", "stall", "too_large", "missing")
 _OF_STANDINGS: Final = frozenset({
-    names.M_LAG, names.M_BEHIND, M_FRAMES, names.M_DELIVERED, names.M_LEFT_OUT, names.M_LOST, names.M_FAILURES, M_ENGINE
+    names.M_LAG, names.M_BEHIND, names.M_FRAMES, names.M_DELIVERED, names.M_LEFT_OUT, names.M_LOST, names.M_FAILURES,
+    names.M_ENGINE,
 })  # fmt: skip
 
 
@@ -319,10 +310,10 @@ def _of_standing(metric: names.Metric, standing: Standing) -> list[tuple[Key, fl
     """What a sink's standing says of one metric."""
     status, behind, state, reasons = standing
     sink = status.sink
-    if metric is M_ENGINE:
+    if metric is names.M_ENGINE:
         return [((), float(state in ("live", "collector_gone")))] if sink == "sqlite" else []
     plain = {
-        names.M_LAG: behind.seconds, names.M_BEHIND: behind.bytes, M_FRAMES: behind.frames,
+        names.M_LAG: behind.seconds, names.M_BEHIND: behind.bytes, names.M_FRAMES: behind.frames,
         names.M_DELIVERED: status.delivered,
     }  # fmt: skip
     if metric in plain:

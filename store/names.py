@@ -379,10 +379,16 @@ M_LAG: Final = Metric(
     "glassgate.journal.lag",
     "gauge",
     "s",
-    "From the newest record of the journal to the last a sink delivered.",
+    "How long ago the oldest frame a sink has not delivered was first seen.",
     (SINK,),
 )
 M_BEHIND: Final = Metric("glassgate.journal.behind", "gauge", "By", "Journal a sink has not delivered yet.", (SINK,))
+M_FRAMES: Final = Metric(
+    "glassgate.journal.frames_behind", "gauge", "{frame}", "Frames a sink has not delivered yet.", (SINK,)
+)
+M_ENGINE: Final = Metric(
+    "glassgate.run.engine_live", "gauge", "1", "1 while the run's engine lives, else 0: it ended or is gone."
+)
 M_JOURNAL_LOST: Final = Metric(
     "glassgate.journal.lost", "counter", "{frame}", "Frames the journal does not hold.", (LOSS_REASON,)
 )
@@ -398,12 +404,15 @@ M_FAILURES: Final = Metric(
     (SINK, LOSS_REASON),
 )  # fmt: skip
 
+EVERYWHERE: Final = (RUN_ID, RUN_RANK)
+"""The attributes that every point of every metric carries, beside its own."""
 METRICS: Final = (
     M_PASSES, M_DECISIONS, M_DECIDING, M_BATCH_REQUESTS, M_BATCH_EXTEND, M_BATCH_CACHED, M_BATCH_LOADED, M_RESIDENT,
     M_MATCHED, M_ASKED, M_LOADED, M_USED, M_HITS, M_RECOMPUTED, M_HEADROOM_TOKENS, M_HEADROOM_REQUESTS,
     M_HEADROOM_SLOTS, M_HEADROOM_PAGES, M_HEADROOM_BYTES, M_ESTIMATED, M_SMOKE, M_WAITED, M_QUEUE_TIME, M_WAITING,
     M_WAITING_TOKENS, M_NOT_REACHED, M_RUNNING, M_FREE, M_EVICTABLE, M_STEP, M_GAVE_BACK, M_KNOB_CHANGES, M_REVISION,
-    M_ALARMS, M_ALARMS_OPEN, M_LAG, M_BEHIND, M_JOURNAL_LOST, M_DELIVERED, M_LEFT_OUT, M_LOST, M_FAILURES,
+    M_ALARMS, M_ALARMS_OPEN, M_LAG, M_BEHIND, M_FRAMES, M_ENGINE, M_JOURNAL_LOST, M_DELIVERED, M_LEFT_OUT, M_LOST,
+    M_FAILURES,
 )  # fmt: skip
 
 

@@ -34,7 +34,9 @@ class Sink(Protocol):
     """One destination of one run's journal.
 
     `take` may keep frames and return at once; it must never block for longer than a stated bound, whatever the
-    destination does. `cursor` moves only past what was delivered for good, so that a restart begins there.
+    destination does. It may raise StorageError; reading then goes on from `cursor`. `cursor` moves only past what was
+    delivered for good, so that a restart begins there, and the sink writes it into the journal itself. A sink may also
+    have `left_out_by_reason`, `lost_by_reason` and `failures_by_reason`, which the metrics then show.
     """
 
     name: str

@@ -11,6 +11,7 @@ import click
 from controller.gates import LADDER, STRICT_GATES
 from controller.knobs import KNOB_SPECS, Knobs
 from controller.vocabulary import GATE_REASONS, SOFT_GATES, Gate, HostHit, Outcome, Reason, Verdict, unit_of
+from store.spans_reference import telemetry_page
 from ui.cli import COMMANDS, EXIT_CODES, cli
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -137,7 +138,11 @@ _HITS: Final = {
     HostHit.DISABLED: "there is no host cache, or loading is off",
     HostHit.NONE_RESIDENT: "nothing of the prompt continues on the host",
 }
-PAGES: Final[dict[str, Callable[[], str]]] = {"cli.md": cli_page, "gates.md": gates_page}
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "cli.md": cli_page,
+    "gates.md": gates_page,
+    "telemetry.md": telemetry_page,
+}
 
 
 def _words(function: Callable[..., Any]) -> str:

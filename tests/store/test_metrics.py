@@ -18,7 +18,8 @@ from estimator.errors import UsageError
 from store import names
 from store.collect import collect_run
 from store.follow import Follower, Plan
-from store.metrics import METRICS, Metrics, MetricsSink
+from store.metrics import Metrics, MetricsSink
+from store.names import METRICS
 from store.queries import run_query
 from store.tally import Tally
 from store.why import why

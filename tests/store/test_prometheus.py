@@ -21,7 +21,8 @@ from store.alarms import ALARMS
 from store.collect import collect_run
 from store.follow import Follower, Plan
 from store.lag import Behind
-from store.metrics import METRICS, Metrics
+from store.metrics import Metrics
+from store.names import METRICS
 from store.pipe import Reasons
 from store.queries import run_query
 from store.scrape import parse_address
