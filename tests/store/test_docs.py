@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from store import tables
+from store import tables, tables_2
+from store.alarms import ALARMS
 from store.named import NAMED
 from store.views import VIEWS
 from store.why import why
@@ -13,16 +14,31 @@ GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "store.md").read_text()
 
 def test_the_guide_names_every_query():
     """The table of named queries in the guide holds every one, in order, and no other."""
-    section = GUIDE.split("## Named queries")[1].split("## SQL")[0]
+    section = GUIDE.split("## Named queries")[1].split("## Alarms")[0]
     assert re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE) == list(NAMED)
 
 
 def test_the_guide_names_every_table_and_view():
     """The guide's tables of tables and views hold every one."""
-    section = GUIDE.split("## SQL")[1].split("## What it costs")[0]
+    section = GUIDE.split("## SQL")[1].split("`decisions.checks`")[0]
     rows = "\n".join(line.split("|")[1] for line in section.splitlines() if line.startswith("| `"))
-    wanted = {re.match(r"CREATE TABLE (\w+)", each)[1] for each in tables.TABLES} | set(VIEWS)
+    wanted = {*tables.TABLE_NAMES, *tables_2.TABLE_NAMES, *VIEWS, *tables_2.VIEWS}
     assert set(re.findall(r"`(\w+)`", rows)) == wanted
+
+
+def test_the_guide_names_every_alarm():
+    """The guide's table of alarms holds every kind, in order, with its threshold."""
+    section = GUIDE.split("## Alarms")[1].split("## SQL")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("| `")]
+    told = [
+        (
+            f"`{each.name}`",
+            "60 s" if each.unit == "ns" else f"{each.threshold:,} {each.unit}".replace("1 passes", "1 pass"),
+        )
+        for each in ALARMS
+    ]
+    assert [(row[0], row[2]) for row in rows] == [(name, text.replace("1 loads", "1 load")) for name, text in told]
+    assert next(each.threshold for each in ALARMS if each.unit == "ns") == 60_000_000_000
 
 
 def test_the_guide_shows_what_why_prints(world, database):
