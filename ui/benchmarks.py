@@ -21,6 +21,10 @@ from controller.recorder import Recorder
 from controller.request import Candidate, Capacity, PrefixMatch
 from estimator.batch import BatchEstimator
 from store.collect import collect_run
+from store.named import NAMED
+from store.queries import run_query
+from store.telemetry_bench import scheduler_span_ns, sending_cost
+from store.why import why
 from ui.replaying import DEFAULT_MODEL, ReplayOptions, replay
 
 PAGE: Final = 64
@@ -141,6 +145,27 @@ def recording(rounds: int) -> Iterator[Measurement]:
     yield Measurement("record of a decision, appended to the journal", kept, "us", "one append a pass")
 
 
+def telling(recorded_us: float) -> Iterator[Measurement]:
+    """What OpenTelemetry would cost where our record stands, and what the collector pays instead."""
+    span_us = scheduler_span_ns() / 1_000
+    sending = sending_cost()
+    yield Measurement("OpenTelemetry span in the scheduler thread", span_us, "us", "12 attributes, created and queued")
+    yield Measurement("our record against that span", span_us / recorded_us, "x cheaper", "appended to the journal")
+    yield Measurement("collector: making a span", sending.make_ns / 1_000, "us", "from a record, ids derived")
+    yield Measurement("collector: encoding a span for OTLP", sending.encode_ns / 1_000, "us")
+    yield Measurement("collector: spans over OTLP", sending.spans_per_second, "spans/s", "made and encoded on one core")
+
+
+def asking(database: Path, run: str) -> Iterator[Measurement]:
+    """How long questions take on the record just made."""
+    slowest, name = max((median_us(partial(run_query, database, name, run=run), 3), name) for name in NAMED)
+    yield Measurement("slowest named query", slowest / 1_000, "ms", name)
+    waited = run_query(database, "slowest-waits", run=run, limit=1).rows
+    if waited:
+        request = str(waited[0][0])
+        yield Measurement("why", median_us(partial(why, database, request, run), 5) / 1_000, "ms", f"of {request}")
+
+
 def replaying(workload: Workload, options: ReplayOptions) -> Iterator[Measurement]:
     """A whole replay with its record, and its journal into a fresh database."""
     name = workload.name
@@ -166,13 +191,18 @@ def replaying(workload: Workload, options: ReplayOptions) -> Iterator[Measuremen
     yield Measurement("journal to SQLite", decisions / seconds, "decisions/s", f"{decisions:,} decisions")
     yield Measurement("journal", journal / decisions, "bytes/decision", "passes, arrivals and finishes included")
     yield Measurement("SQLite", database.stat().st_size / decisions, "bytes/decision", "tables and indexes, all checks")
+    yield from asking(database, replayed.run.info.run_id)
 
 
 def run_all(*, trace: str | None, quick: bool) -> Iterator[Measurement]:
     """Every measurement in turn. Raises what a replay raises for a bad trace."""
     rounds = 200 if quick else 2_000
     yield from deciding(rounds)
-    yield from recording(rounds)
+    recorded_us = 0.0
+    for measurement in recording(rounds):
+        recorded_us = measurement.value
+        yield measurement
+    yield from telling(recorded_us)
     knobs = Knobs(page_size=PAGE)
     with tempfile.TemporaryDirectory(prefix="glassgate-bench-") as folder:
         options = ReplayOptions(knobs=knobs, base=Path(folder))

@@ -78,7 +78,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: st
     held = [list(row) for row in rows]
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for at, column in enumerate(columns):
-        numeric = any(isinstance(row[at], int | float) or str(row[at])[:1].isdigit() for row in held)
+        told = [row[at] for row in held if row[at] not in (None, "", "-")]
+        numeric = bool(told) and all(isinstance(value, int | float) or str(value)[:1].isdigit() for value in told)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in held:
         table.add_row(*(Text(printable(cell(value))) for value in row))
