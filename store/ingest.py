@@ -20,11 +20,10 @@ from store.retention import Retention
 from store.rows import Rows, write_alarms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
     from types import TracebackType
 
-    from controller.records import AnyRecord
     from store.alarms import Alarm
 
 CHUNK_BYTES: Final = 2 << 20
@@ -33,7 +32,12 @@ CHUNK_BYTES: Final = 2 << 20
 WAL_BYTES: Final = 64 << 20
 """A write-ahead log longer than this is emptied into the database as soon as no reader needs it."""
 
-_UNSOUND: Final = (sqlite3.IntegrityError, OverflowError, ValueError, TypeError, msgspec.DecodeError)
+_LOSS: Final = """INSERT INTO losses (run, reason, frames, bytes, first_ns, last_ns, segment, byte_offset, detail)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_UNSOUND: Final = (
+    sqlite3.IntegrityError, sqlite3.ProgrammingError, OverflowError, ValueError, TypeError, IndexError,
+    msgspec.DecodeError,
+)  # fmt: skip
 """What a frame causes whose checksums fit but whose records do not: damage, or one that is in the store already."""
 
 
@@ -56,7 +60,8 @@ class Ingest:
                 row = self._execute(
                     "SELECT segment, byte_offset, seq FROM cursors WHERE run = ?", (self.run,)
                 ).fetchone()
-                self._watch = self._restored_watch()
+                self._watch = self._kept_watch()
+                self._saved_watch = self._watch.saved()
         except BaseException:
             self._connection.close()
             raise
@@ -74,10 +79,8 @@ class Ingest:
         for chunk in _chunks(frames):
             with failures(self.database), _no_garbage():
                 self._take(chunk)
-            taken += len(chunk)
-        if taken:
-            with failures(self.database):
                 self._tend()
+            taken += len(chunk)
         return taken
 
     def close(self) -> None:
@@ -104,66 +107,69 @@ class Ingest:
                 self._write([], lost=chunk[0], why=error)
 
     def _write(self, chunk: list[Frame], lost: Frame | None = None, why: Exception | None = None) -> None:
+        """Write a chunk, or the loss of a frame, in one transaction, and move the place with it."""
+        try:
+            rows, losses, place = self._read(chunk) if lost is None else self._lose(lost, why)
+            self._execute("BEGIN IMMEDIATE")
+            rows.write(self._connection)
+            saved = self._raise_alarms(rows)
+            self._connection.executemany(_LOSS, [(self.run, *row) for row in losses])
+            self._execute("INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?)", (self.run, *place))
+            self._execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._execute("ROLLBACK")
+            self._watch = AlarmWatch.restore(self._saved_watch)
+            raise
+        self.cursor, self._saved_watch = place, saved
+
+    def _read(self, chunk: list[Frame]) -> tuple[Rows, list[tuple[object, ...]], Cursor]:
+        """The rows of a chunk, what it says is lost, and the place behind it; the alarms have seen its records."""
         place = self.cursor or Cursor(0, 0, 0)
         missing = damaged = 0
-        rows = Rows(self.run)
-        gathered: list[Sequence[AnyRecord]] = []
+        rows, watch = Rows(self.run), self._watch
+        watch.changed.clear()
+        watch.set_back.clear()
         losses: list[tuple[object, ...]] = []
-        for frame in chunk if lost is None else [lost]:
+        for frame in chunk:
             missing += max(0, frame.seq - place.seq)
             if frame.segment == place.segment:
                 damaged += max(0, frame.offset - place.offset)
             place = frame.cursor
-            if lost is not None:
-                losses.append(_unreadable(frame, why))
-            elif frame.kind == DATA:
+            if frame.kind == DATA:
                 taken = decode(frame.payload)
                 rows.add(taken)
-                gathered.append(taken)
+                watch.add(taken)
             elif frame.kind == LOSS:
                 loss, row = _stated(frame)
                 missing -= loss
                 losses.append(row)
         if missing > 0 or damaged > 0:
             losses.append(("missing", max(0, missing), damaged, None, None, place.segment, place.offset, ""))
-        self._execute("BEGIN IMMEDIATE")
-        try:
-            rows.write(self._connection)
-            losses += self._raise_alarms(gathered, rows, place)
-            self._connection.executemany(
-                "INSERT INTO losses (run, reason, frames, bytes, first_ns, last_ns, segment, byte_offset, detail) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [(self.run, *row) for row in losses],
-            )
-            self._execute("INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?)", (self.run, *place))
-            self._execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._execute("ROLLBACK")
-            self._watch = self._restored_watch()
-            raise
-        self.cursor = place
+        if watch.set_back:
+            losses.append(_clock(watch.set_back, place))
+        return rows, losses, place
 
-    def _raise_alarms(self, gathered: list[Sequence[AnyRecord]], rows: Rows, place: Cursor) -> list[tuple[object, ...]]:
-        """Let the alarms see the records whose rows were written, and return rows for a clock that was set back."""
+    def _lose(self, frame: Frame, why: Exception | None) -> tuple[Rows, list[tuple[object, ...]], Cursor]:
+        """A frame that cannot be read, as a loss."""
+        place = self.cursor or Cursor(0, 0, 0)
+        losses = [_unreadable(frame, why)]
+        missing = max(0, frame.seq - place.seq)
+        damaged = max(0, frame.offset - place.offset) if frame.segment == place.segment else 0
+        if missing or damaged:
+            end = frame.cursor
+            losses.append(("missing", missing, damaged, None, None, end.segment, end.offset, ""))
+        return Rows(self.run), losses, frame.cursor
+
+    def _raise_alarms(self, rows: Rows) -> str:
+        """Compare ranks, write the alarms that changed, and return the watch as it was kept."""
         watch = self._watch
-        watch.changed.clear()
-        watch.set_back.clear()
-        for each in gathered:
-            watch.add(each)
         if rows.passes:
             for found in ranks.differences(self._connection, self.run, *rows.passes):
                 watch.ranks_differ(*found, rows.last_ns)
-        write_alarms(self._connection, self.run, watch)
-        if not watch.set_back:
-            return []
-        number, start_ns, before_ns = watch.set_back[0]
-        detail = f"the clock went back: pass {number} began {before_ns - start_ns} ns before the pass before it"
-        if len(watch.set_back) > 1:
-            detail += f", and {len(watch.set_back) - 1} more did"
-        return [("clock", 0, 0, start_ns, before_ns, place.segment, place.offset, detail)]
+        return write_alarms(self._connection, self.run, watch)
 
-    def _restored_watch(self) -> AlarmWatch:
+    def _kept_watch(self) -> AlarmWatch:
         """The alarms as the last transaction left them."""
         row = self._execute("SELECT state FROM alarm_watch WHERE run = ?", (self.run,)).fetchone()
         if row is not None:
@@ -216,6 +222,15 @@ def _chunks(frames: Iterable[Frame]) -> Iterable[list[Frame]]:
             chunk, size = [], 0
     if chunk:
         yield chunk
+
+
+def _clock(set_back: list[tuple[int, int, int]], place: Cursor) -> tuple[object, ...]:
+    """A clock that went back, as a row of losses; no frame is lost by it."""
+    number, start_ns, before_ns = set_back[0]
+    detail = f"the clock went back: pass {number} began {before_ns - start_ns} ns before the pass before it"
+    if len(set_back) > 1:
+        detail += f", and {len(set_back) - 1} more did"
+    return ("clock", 0, 0, start_ns, before_ns, place.segment, place.offset, detail)
 
 
 def _unreadable(frame: Frame, why: Exception | None) -> tuple[object, ...]:

@@ -108,7 +108,7 @@ _ESTIMATE_VS_SMOKE: Final = NamedQuery(
     ),
     """SELECT p.number AS pass, p.members, p.extend_tokens, p.peak_bytes, k.effective AS limit_bytes,
     s.reserved AS smoke_bytes, round(100.0 * p.peak_bytes / s.reserved, 1) AS share_of_smoke
-FROM passes p INDEXED BY passes_peak
+FROM passes p
 LEFT JOIN knobs k ON k.run = p.run AND k.revision = p.revision AND k.knob = 'max_buffer_bytes'
 LEFT JOIN (SELECT min(reserved_bytes) AS reserved FROM smoke WHERE run = :run) s
 WHERE p.run = :run AND p.members > 0 AND p.peak_bytes IS NOT NULL

@@ -21,6 +21,8 @@ _GATES: Final = len(Gate)
 _HOST_HITS: Final = len(HostHit)
 _CUT: Final = int(Outcome.ADMIT_CHUNK)
 _REFUSE: Final = int(Outcome.REFUSE)
+_NO_GATE: Final = (None,) * 5
+"""Gate, reason, observed, limit and short by of one that entered uncut."""
 _json: Final = msgspec.json.Encoder().encode
 
 # What is known of a request, in the order of the statement below.
@@ -89,11 +91,14 @@ _LAST: Final = "UPDATE runs SET last_ns = max(last_ns, ?) WHERE id = ?"
 class Rows:
     """Rows of one run, gathered by `add` and written by `write`."""
 
-    __slots__ = ("_requests", "_run", "_takers", "last_ns", "runs", "tables")
+    __slots__ = ("_decided", "_passes", "_requests", "_run", "_steps", "_takers", "last_ns", "runs", "tables")
 
     def __init__(self, run: int) -> None:
         self._run = run
         self.tables: dict[str, list[tuple[object, ...]]] = {name: [] for name in _STATEMENTS}
+        self._passes, self._decided, self._steps = (
+            self.tables[name].append for name in ("passes", "decisions", "steps")
+        )
         self.runs: list[tuple[str, tuple[object, ...]]] = []
         self.last_ns = 0
         self._requests: dict[int, list[object]] = {}
@@ -129,7 +134,8 @@ class Rows:
         connection.execute(_LAST, (self.last_ns, run))
 
     def _at(self, at_ns: int) -> None:
-        self.last_ns = max(self.last_ns, at_ns)
+        if at_ns > self.last_ns:  # noqa: PLR1730 - on the flat path max() costs three times this
+            self.last_ns = at_ns
 
     def _request(self, number: int) -> list[object]:
         known = self._requests[number] = list(_NOTHING)
@@ -168,19 +174,21 @@ class Rows:
     def _pass(self, r: records.Pass) -> None:
         self._at(r.start_ns)
         extend = hits = loads = cut = 0
-        for _, outcome, extend_tokens, hit, load, _ in r.batch:
+        batch = r.batch
+        for _, outcome, extend_tokens, hit, load, _ in batch:
             extend += extend_tokens
             hits += hit
             loads += load
-            cut += outcome == _CUT
+            if outcome == _CUT:
+                cut += 1
         gate: int | None = r.closed_gate
         reason: int | None = r.closed_reason
         if r.closed_gate < 0:
             gate = reason = None
         free, evictable, reserved, running = r.before
-        self.tables["passes"].append((
+        self._passes((
             self._run, r.number, r.start_ns, r.decide_ns, r.revision, r.queue, r.queued_tokens, r.not_reached,
-            len(r.batch), cut, extend, hits, loads, gate, reason, r.peak_bytes if r.peak_bytes >= 0 else None,
+            len(batch), cut, extend, hits, loads, gate, reason, r.peak_bytes if r.peak_bytes >= 0 else None,
             _json(r.parts).decode() if r.parts else None, free, evictable, reserved, running, *r.after,
             _json(r.lanes).decode() if r.lanes else None,
         ))  # fmt: skip
@@ -188,21 +196,16 @@ class Rows:
 
     def _decisions(self, r: records.Pass) -> None:
         run, number, start_ns = self._run, r.number, r.start_ns
-        requests, append = self._requests, self.tables["decisions"].append
+        requests, append = self._requests, self._decided
         position = 0
         for d in r.decisions:
-            request, outcome, gate, reason, observed, limit, short, prompt, done, hit = d[:10]
-            if gate >= 0:
-                named: tuple[int | None, ...] = (gate, reason, observed, limit, short)
-            else:
-                named = (None, None, None, None, None)
-            if gate >= _GATES or outcome > _REFUSE or d[12] >= _HOST_HITS:
+            request, outcome, gate, done, host = d[0], d[1], d[2], d[8], d[12]
+            if gate >= _GATES or outcome > _REFUSE or host >= _HOST_HITS:
                 raise ValueError(f"decision {position} of pass {number} has a gate, outcome or host hit of no name")
-            checks = d[_FIELDS:_CHECKS_END]
             before = d[_CHECKS_END:]
             append((
-                run, number, position, request, outcome, *named, prompt, done, hit, *d[10:_FIELDS],
-                _json(checks).decode(), _json(before).decode() if before else None,
+                run, number, position, request, outcome, *(d[2:7] if gate >= 0 else _NO_GATE), *d[7:_FIELDS],
+                _json(d[_FIELDS:_CHECKS_END]).decode(), _json(before).decode() if before else None,
             ))  # fmt: skip
             position += 1
             known = requests.get(request) or self._request(request)
@@ -212,7 +215,7 @@ class Rows:
                 known[_FIRST_PASS], known[_FIRST_LOOK] = number, start_ns
             if outcome <= _CUT:
                 if known[_ADMIT_PASS] is None:
-                    known[_ADMIT_PASS : _LOADED + 1] = number, start_ns, hit, d[15] if d[12] == 1 else 0
+                    known[_ADMIT_PASS : _LOADED + 1] = number, start_ns, d[9], d[15] if host == 1 else 0
             elif outcome == _REFUSE and known[_END] is None:
                 known[_END], known[_ENDED] = start_ns, "can_never"
 
@@ -226,13 +229,13 @@ class Rows:
         ))  # fmt: skip
 
     def _step(self, r: records.StepEnd) -> None:
-        self._at(r.end_ns)
-        first = r.first_tokens
-        self.tables["steps"].append((self._run, max(0, r.passed), r.start_ns, r.end_ns, len(first)))
+        end_ns, first = r.end_ns, r.first_tokens
+        self._at(end_ns)
+        self._steps((self._run, max(0, r.passed), r.start_ns, end_ns, len(first)))
         for number in first:
             known = self._known(number)
             if known[_FIRST_TOKEN] is None:
-                known[_FIRST_TOKEN] = r.end_ns
+                known[_FIRST_TOKEN] = end_ns
 
     def _end(self, number: int, at_ns: int, ended: str, why: str | None, generated: int | None) -> None:
         self._at(at_ns)
@@ -269,8 +272,8 @@ class Rows:
         ))  # fmt: skip
 
 
-def write_alarms(connection: sqlite3.Connection, run: int, watch: AlarmWatch) -> None:
-    """Write the alarms of a run that changed, and what the watch needs to go on. Raises sqlite3.Error."""
+def write_alarms(connection: sqlite3.Connection, run: int, watch: AlarmWatch) -> str:
+    """Write a run's alarms that changed and what the watch needs to go on, and return that. Raises sqlite3.Error."""
     connection.executemany(_ALARM, [
         (
             run, a.number, a.name, a.opened_ns, a.last_ns, a.closed_ns, a.count, a.measured, a.threshold, a.unit,
@@ -278,4 +281,6 @@ def write_alarms(connection: sqlite3.Connection, run: int, watch: AlarmWatch) ->
         )
         for a in watch.changed.values()
     ])  # fmt: skip
-    connection.execute("INSERT OR REPLACE INTO alarm_watch VALUES (?, ?)", (run, watch.saved()))
+    saved = watch.saved()
+    connection.execute("INSERT OR REPLACE INTO alarm_watch VALUES (?, ?)", (run, saved))
+    return saved

@@ -47,7 +47,7 @@ def recorded(database, world):
 
 def test_why_reads_ranges_of_indexes_alone(recorded):
     """No statement of `why` reads a growing table from end to end, or sorts what it reads."""
-    assert len(WHY_SQL) == 11
+    assert len(WHY_SQL) >= 11
     with reading(recorded) as connection:
         for name, sql in WHY_SQL.items():
             assert scans(connection, sql) == [], name
