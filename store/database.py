@@ -23,6 +23,7 @@ _WAL_KEPT_BYTES: Final = 64 << 20
 _CACHE_KIB: Final = 64 << 10
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _NOT_OURS: Final = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
+_NO_LOG: Final = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
 _CANNOT_WRITE: Final = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
 
 
@@ -69,7 +70,8 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
             connection = _open_read_only(path, "mode=ro")
         except sqlite3.OperationalError as error:
             # A write-ahead log wants a writable folder even of readers; with no log there, none is needed.
-            if error.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN or path.with_name(path.name + "-wal").exists():
+            code = error.sqlite_errorcode & 0xFF
+            if code not in _NO_LOG or path.with_name(path.name + "-wal").exists():
                 raise
             connection = _open_read_only(path, "mode=ro&immutable=1")
         with _closed_on_error(connection):
