@@ -41,6 +41,8 @@ WHERE d.run = :run AND d.host_hit BETWEEN 2 AND 7 AND d.matched_tokens > 0
 GROUP BY d.host_hit ORDER BY 5 DESC, 3 DESC LIMIT :limit""",
 )
 
+# The time of the passes is summed once, by blocks of a thousandth of it all; of a wait only the passes in its first and
+# last block are read, so that one as long as the run costs no more than a short one.
 _SLOWEST_WAITS: Final = NamedQuery(
     "slowest-waits",
     "The requests that waited longest for their first admission, or still wait, and the gate most of it was spent "
@@ -59,11 +61,43 @@ _SLOWEST_WAITS: Final = NamedQuery(
             SELECT p.number FROM passes p WHERE p.run = :run AND p.start_ns < w.arrival_ns
             ORDER BY p.start_ns DESC LIMIT 1)
     ), 0) AS repeating FROM waits w
+), span AS (
+    SELECT min(arrival_ns) AS from_ns, max(until_ns) AS until_ns, (max(until_ns) - min(arrival_ns)) / 1000 + 1 AS width
+    FROM begun
+), stretches AS (
+    SELECT (p.start_ns - s.from_ns) / s.width AS block, p.closed_gate, p.closed_reason,
+        lead(p.start_ns, 1, s.until_ns) OVER (ORDER BY p.start_ns, p.number) - p.start_ns AS ns
+    FROM span s CROSS JOIN passes p ON p.run = :run AND p.start_ns >= s.from_ns AND p.start_ns < s.until_ns
+), blocks AS MATERIALIZED (
+    SELECT block, closed_gate, closed_reason, sum(ns) AS ns FROM stretches GROUP BY 1, 2, 3
+), cut AS (
+    SELECT b.*, (b.arrival_ns - s.from_ns) / s.width AS first_block,
+        (b.until_ns - 1 - s.from_ns) / s.width AS last_block,
+        s.from_ns + ((b.arrival_ns - s.from_ns) / s.width + 1) * s.width AS first_end_ns,
+        s.from_ns + (b.until_ns - 1 - s.from_ns) / s.width * s.width AS last_begin_ns
+    FROM begun b CROSS JOIN span s
+), edges AS (
+    SELECT number, 0 AS edge, arrival_ns AS from_ns, min(until_ns, first_end_ns) AS end_ns, until_ns FROM cut
+    UNION ALL
+    SELECT number, 1, last_begin_ns, until_ns, until_ns FROM cut WHERE last_block > first_block
+), edge_passes AS (
+    SELECT e.number, e.until_ns, p.start_ns, p.closed_gate, p.closed_reason,
+        lead(p.start_ns) OVER (PARTITION BY e.number, e.edge ORDER BY p.start_ns, p.number) AS next_ns
+    FROM edges e CROSS JOIN passes p ON p.run = :run AND p.start_ns >= e.from_ns AND p.start_ns < e.end_ns
 ), spans AS (
-    SELECT b.number, p.closed_gate, p.closed_reason,
-        lead(p.start_ns, 1, b.until_ns) OVER (PARTITION BY b.number ORDER BY p.number)
-            - max(p.start_ns, b.arrival_ns) AS ns
-    FROM begun b JOIN passes p ON p.run = :run AND p.start_ns >= b.arrival_ns AND p.start_ns < b.until_ns
+    SELECT c.number, k.closed_gate, k.closed_reason, k.ns
+    FROM cut c CROSS JOIN blocks k ON k.block > c.first_block AND k.block < c.last_block
+    UNION ALL
+    SELECT number, closed_gate, closed_reason, min(until_ns, coalesce(next_ns, (
+            SELECT n.start_ns FROM passes n WHERE n.run = :run AND n.start_ns > e.start_ns ORDER BY n.start_ns LIMIT 1
+        ), until_ns)) - start_ns FROM edge_passes e
+    UNION ALL
+    SELECT c.number, p.closed_gate, p.closed_reason, c.until_ns - min((SELECT until_ns FROM span), coalesce((
+            SELECT n.start_ns FROM passes n WHERE n.run = :run AND n.start_ns >= c.until_ns ORDER BY n.start_ns LIMIT 1
+        ), (SELECT until_ns FROM span)))
+    FROM cut c CROSS JOIN passes p ON p.run = :run AND p.start_ns < c.last_begin_ns AND p.start_ns >= c.first_end_ns
+        AND p.number = (SELECT l.number FROM passes l WHERE l.run = :run AND l.start_ns < c.until_ns
+            ORDER BY l.start_ns DESC, l.number DESC LIMIT 1)
     UNION ALL
     SELECT b.number, p.closed_gate, p.closed_reason, min(b.until_ns, coalesce((
             SELECT n.start_ns FROM passes n WHERE n.run = :run AND n.number > p.number ORDER BY n.number LIMIT 1

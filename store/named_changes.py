@@ -110,12 +110,13 @@ LEFT JOIN waited w ON w.at_ns = s.at_ns AND w.side = s.side
 ORDER BY s.at_ns DESC, s.side DESC LIMIT :limit""",  # noqa: S608 - our own constants
 )
 
+# Requests are numbered as they arrive; of those behind one that was overtaken only those are read that came in its wait.
 OVERTAKES: Final = NamedQuery(
     "overtakes",
     "Who overtook whom: requests that others overtook, by arriving later and entering in an earlier pass, those "
-    "overtaken for the longest time first; how many did, and the first of them.",
+    "overtaken for the longest time first; how many did, the one that entered first, and the first five to arrive.",
     columns_of("request wait_ns:ns overtaken_by:requests first_overtaker first_pass overtakers prompt_tokens:tokens"),
-    """WITH waits AS (
+    """WITH RECURSIVE waits AS (
     SELECT number, coalesce(admit_ns, end_ns, (SELECT last_ns FROM runs WHERE id = :run)) AS until_ns,
         min(admit_ns) OVER (ORDER BY number DESC ROWS UNBOUNDED PRECEDING) AS earliest_ns
     FROM requests WHERE run = :run
@@ -124,24 +125,31 @@ OVERTAKES: Final = NamedQuery(
 ), overtaken AS (
     SELECT l.*, q.id, q.arrival_ns, q.prompt_tokens FROM latest l CROSS JOIN requests q ON q.run = :run
         AND q.number = l.number WHERE q.arrival_ns IS NOT NULL
-), pairs AS (
-    SELECT w.number, o.number AS other, o.id, d.pass
-    FROM overtaken w CROSS JOIN passes p ON p.run = :run AND p.start_ns > w.arrival_ns AND p.start_ns < w.until_ns
-    CROSS JOIN decisions d ON d.run = :run AND d.pass = p.number AND d.request > w.number AND d.outcome IN (0, 1)
-    CROSS JOIN requests o ON o.run = :run AND o.number = d.request AND o.admit_pass = d.pass
-        AND o.arrival_ns > w.arrival_ns
+), bisected AS (
+    SELECT number, until_ns, number AS low, (SELECT max(number) FROM requests WHERE run = :run) AS high FROM overtaken
+    UNION ALL
+    SELECT b.number, b.until_ns,
+        CASE WHEN coalesce(q.arrival_ns, 0) < b.until_ns THEN (b.low + b.high + 1) / 2 ELSE b.low END,
+        CASE WHEN coalesce(q.arrival_ns, 0) < b.until_ns THEN b.high ELSE (b.low + b.high + 1) / 2 - 1 END
+    FROM bisected b LEFT JOIN requests q ON q.run = :run AND q.number = (b.low + b.high + 1) / 2 WHERE b.low < b.high
+), ranges AS (
+    SELECT w.*, (SELECT max(b.high) FROM bisected b WHERE b.number = w.number AND b.low >= b.high) AS last_number
+    FROM overtaken w
 ), counted AS (
-    SELECT number, other, id, pass, count(*) OVER each AS overtaken_by,
-        row_number() OVER (PARTITION BY number ORDER BY pass, other) AS place
-    FROM pairs WINDOW each AS (PARTITION BY number)
+    SELECT w.number, count(*) AS overtaken_by, min(o.admit_pass) AS first_pass, o.number AS other, o.id
+    FROM ranges w CROSS JOIN requests o ON o.run = :run AND o.number > w.number AND o.number <= w.last_number
+        AND o.arrival_ns > w.arrival_ns AND o.admit_ns < w.until_ns
+    GROUP BY w.number
 )
 SELECT coalesce(w.id, '#' || w.number) AS request, w.until_ns - w.arrival_ns AS wait_ns, c.overtaken_by,
-    coalesce(c.id, '#' || c.other) AS first_overtaker, c.pass AS first_pass, (
+    coalesce(c.id, '#' || c.other) AS first_overtaker, c.first_pass, (
         SELECT group_concat(name, ' ') FROM (
-            SELECT coalesce(n.id, '#' || n.other) AS name FROM counted n
-            WHERE n.number = w.number AND n.place <= 5 ORDER BY n.place)
+            SELECT coalesce(o.id, '#' || o.number) AS name FROM requests o
+            WHERE o.run = :run AND o.number > w.number AND o.number <= w.last_number AND o.arrival_ns > w.arrival_ns
+                AND o.admit_ns < w.until_ns
+            ORDER BY o.number LIMIT 5)
     ) || CASE WHEN c.overtaken_by > 5 THEN ' ...' ELSE '' END AS overtakers, w.prompt_tokens
-FROM overtaken w JOIN counted c ON c.number = w.number AND c.place = 1
+FROM ranges w JOIN counted c ON c.number = w.number
 ORDER BY w.until_ns - w.earliest_ns DESC, w.number""",
 )
 

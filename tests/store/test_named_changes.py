@@ -147,3 +147,27 @@ def test_a_clock_set_back_is_said_and_loses_nothing(database, world):
         assert sum(part.ns for part in wait.parts) == wait.ns
     for name in ("slowest-waits", "stops-over-time", "knob-effects", "overtakes"):
         run_query(database, name)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 4000), st.booleans()), min_size=1, max_size=60),
+    st.integers(1, 3),
+)
+def test_slowest_waits_agrees_with_why(tmp_path_factory, world, steps, most):
+    """For every request of any run, the time behind the gate that held it most is what `why` says it was."""
+    database, engine, clock = tmp_path_factory.mktemp("x") / "x.db", world(max_requests=most), 0
+    for number, (wait, free, arrives) in enumerate(steps):
+        clock += wait
+        if arrives:
+            engine.arrive(f"r{number}", clock, 500 + number)
+        engine.step(clock + 0.5, free=free)
+    engine.end(clock + 7)
+    engine.into(database)
+    for row in run_query(database, "slowest-waits", limit=100).as_dicts():
+        behind = {}
+        for part in why(database, row["request"]).waits[0].parts:
+            if part.gate is not None:
+                behind[part.gate, part.reason] = behind.get((part.gate, part.reason), 0) + part.ns
+        assert row["gate_ns"] == max(behind.values(), default=None)
+        assert row["gate"] is None or behind[row["gate"], row["reason"]] == row["gate_ns"]
