@@ -107,7 +107,10 @@ class Collector:
     """
 
     def __init__(self, run: RunDirectory, database: Path) -> None:
+        self._run = run
         self._journal = run.journal
+        self.damage: str | None = None
+        """What cannot be read at the end of the journal of a run that is over, in a sentence."""
         self._sink = SqliteSink(run, database)
         self._ingest = self._sink.ingest
         self._reader: JournalReader | None = None
@@ -126,7 +129,24 @@ class Collector:
             raise
         if taken:
             self._sink.tell_journal()
+        self._look_at_end()
         return taken
+
+    def _look_at_end(self) -> None:
+        """Where the run is over, whatever stands behind its last sound frame is lost: keep that and say it."""
+        reader, cursor = self._reader, self._sink.cursor
+        if reader is None or self._run.state not in ("ended", "engine_gone"):
+            return
+        where = f"the journal of run {self._run.path.name}"
+        if cursor is None or reader.header is None:
+            self.damage = f"{where} holds nothing that can be read"
+            self._ingest.note_end("damaged_end", reader.tail_bytes, "no sound frame")
+        elif reader.tail == "corrupt":
+            self.damage = f"{where} ends in {reader.tail_bytes:,} damaged bytes; what was in them is lost"
+            self._ingest.note_end("damaged_end", reader.tail_bytes, "bytes that are no frame")
+        elif reader.tail == "torn":
+            self.damage = f"{where} ends in {reader.tail_bytes:,} bytes of a frame that was never finished"
+            self._ingest.note_end("torn_end", reader.tail_bytes, "a frame that was never finished")
 
     def close(self) -> None:
         """Close the journal and the database."""

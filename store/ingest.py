@@ -83,6 +83,21 @@ class Ingest:
             taken += len(chunk)
         return taken
 
+    def note_end(self, reason: str, lost_bytes: int, detail: str) -> None:
+        """Keep that the journal of a run that is over ends in bytes that cannot be read; a second time does nothing.
+
+        `torn_end` is what a killed writer had begun, `damaged_end` is what no writer leaves behind.
+        """
+        place = self.cursor or Cursor(0, 0, 0)
+        row = (self.run, reason, int(reason != "torn_end"), lost_bytes, None, None, place.segment, place.offset, detail)
+        with failures(self.database):
+            known = self._execute(
+                "SELECT 1 FROM losses WHERE run = ? AND reason = ? AND segment = ? AND byte_offset = ?",
+                (self.run, reason, place.segment, place.offset),
+            ).fetchone()
+            if known is None:
+                self._connection.executemany(_LOSS, [row])
+
     def close(self) -> None:
         """Close the database. Nothing is pending."""
         self._connection.close()

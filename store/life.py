@@ -9,6 +9,7 @@ import msgspec
 from store.telling import tell
 
 STILL_WAITING: Final = "still_waiting"
+NOT_KNOWN: Final = "not_known"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +41,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     after: str
     """`arrival`, `retract` or `preempt`."""
     ended_by: str
-    """`admit`, `can_never`, `abort`, `finish`, or `still_waiting` at the end of the record."""
+    """`admit`, `can_never`, `abort`, `finish`, `still_waiting` at the end of the record, or
+    `not_known`: the last sign of it, in a record that has lost frames."""
     parts: tuple[Part, ...]
     """The longest first."""
     looks: int
@@ -131,6 +133,10 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None
     generated_tokens: int | None
     record_end_ns: int
+    namesakes: int = 0
+    """Earlier requests of the same run with the same id."""
+    missing_frames: int = 0
+    """Frames the run's record has lost; a stretch of damage counts as one at least."""
     pruned: str | None = None
     """Which passes it may have been in were pruned, when and why; what they said of it is not told."""
 

@@ -73,6 +73,8 @@ def _opening(life: Life) -> Iterator[str]:
     if life.other_runs:
         others, shown = len(life.other_runs), ", ".join(life.other_runs[:_RUNS_NAMED])
         yield f"the same id is in {counted(others, 'other run')} ({shown}); name one with --run"
+    if life.namesakes:
+        yield f"{counted(life.namesakes, 'earlier request')} of this run had the same id; this is the last one"
     if life.arrival_ns is None:
         yield "its arrival is not in the record"
     else:
@@ -91,7 +93,7 @@ def _stays(life: Life) -> Iterator[str]:
     ends = [*(wait.start_ns for wait in life.waits[1:]), None]
     for place, (wait, until_ns) in enumerate(zip(life.waits, ends, strict=True)):
         yield from _wait(life, wait, first=place == 0)
-        if place == 0:
+        if place == 0 and wait.ended_by != "not_known":
             yield _attention(life, wait)
         if wait.ended_by == "admit":
             entry = next(entries)
@@ -106,7 +108,11 @@ def _wait(life: Life, wait: Wait, *, first: bool) -> Iterator[str]:
         why = "for a request of higher priority" if wait.after == "preempt" else "because the pool ran out"
         yield f"gave its KV back{after}, {why}"
     again = "" if first else " again"
-    if wait.ended_by == "still_waiting":
+    if wait.ended_by == "not_known":
+        seen = f"was still waiting{again} after {duration(wait.ns)}" if wait.ns else f"waited{again}"
+        lost = counted(life.missing_frames, "frame")
+        yield f"{seen}; when that ended is not known, for this run's record has lost {lost}" + _of_which(wait)
+    elif wait.ended_by == "still_waiting":
         yield f"has waited{again} for {duration(wait.ns)} by the end of the record, and still waits" + _of_which(wait)
     elif wait.ns == 0:
         yield f"did not wait{again}: a pass took it up at once"

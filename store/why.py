@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from controller.vocabulary import Outcome
 from estimator.errors import NotFoundError
 from store.database import reading
-from store.life import STILL_WAITING, Life, Refusal, Wait
+from store.life import NOT_KNOWN, STILL_WAITING, Life, Refusal, Wait
 from store.looks import LOOKS_SQL, Look, Revision, Stay, entry_of, parts_of, stays_of
 from store.retention import hash_of
 from store.runs import StoredRun, find_run, stored_runs
@@ -28,7 +28,7 @@ EARLIER_SQL: Final = (
 )
 REQUEST_SQL: Final = """SELECT number, arrival_ns, prompt_tokens, output_tokens, first_token_ns, end_ns, ended, why,
     generated_tokens FROM requests WHERE run = ? AND number = ?"""
-PLACES_SQL: Final = "SELECT run, max(number) FROM requests WHERE id = ? GROUP BY run"
+PLACES_SQL: Final = "SELECT run, max(number), count(*) FROM requests WHERE id = ? GROUP BY run"
 GIVEN_BACK_SQL: Final = (
     "SELECT at_ns, kind, generated_tokens FROM retractions WHERE run = ? AND request = ? ORDER BY at_ns"
 )
@@ -43,6 +43,11 @@ PRUNED_PASSES_SQL: Final = (
     "SELECT first_pass, last_pass, at_unix_ns, why FROM pruned WHERE run = ? AND last_ns >= ? ORDER BY id DESC LIMIT 1"
 )
 CLOSE_SQL: Final = "SELECT DISTINCT id FROM requests WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+
+
+MISSING_SQL: Final = (
+    "SELECT coalesce(sum(max(frames, bytes > 0)), 0) FROM losses WHERE run = ? AND reason NOT IN ('torn_end', 'bound')"
+)
 
 
 class _Request(NamedTuple):
@@ -66,13 +71,16 @@ def why(database: Path, request: str, run: str | None = None) -> Life:
     UsageError, RecordError and StorageError as opening does.
     """
     with reading(database) as connection:
-        stored, number, others = _place(connection, request, run)
-        return _Reader(connection, stored).life(request, number, others)
+        stored, (number, namesakes), others = _place(connection, request, run)
+        return _Reader(connection, stored).life(request, number, others, namesakes - 1)
 
 
-def _place(connection: sqlite3.Connection, request: str, run: str | None) -> tuple[StoredRun, int, tuple[str, ...]]:
-    """The run and number of a request, and the other runs that have one of its id."""
-    numbers: dict[int, int] = dict(connection.execute(PLACES_SQL, (request,)).fetchall())
+_Place = tuple[StoredRun, tuple[int, int], tuple[str, ...]]
+
+
+def _place(connection: sqlite3.Connection, request: str, run: str | None) -> _Place:
+    """The run of a request, its number with how many there have its id, and the other runs that have one."""
+    numbers = {found: (number, count) for found, number, count in connection.execute(PLACES_SQL, (request,))}
     having = [each for each in stored_runs(connection) if each.id in numbers]
     if run is not None:
         wanted = find_run(connection, run).name
@@ -120,8 +128,9 @@ class _Reader:
         self._connection = connection
         self._run = run
         self._record_end_ns = run.end_ns if run.end_ns is not None else run.last_ns
+        self._missing = int(connection.execute(MISSING_SQL, (run.id,)).fetchone()[0])
 
-    def life(self, name: str, number: int, others: tuple[str, ...]) -> Life:
+    def life(self, name: str, number: int, others: tuple[str, ...], namesakes: int) -> Life:
         """Everything the record has of a request."""
         execute, run = self._connection.execute, self._run
         request = _Request(*execute(REQUEST_SQL, (run.id, number)).fetchone())
@@ -157,6 +166,8 @@ class _Reader:
             why=request.why,
             generated_tokens=request.generated_tokens,
             record_end_ns=self._record_end_ns,
+            missing_frames=self._missing,
+            namesakes=namesakes,
             pruned=self._pruned_passes(request),
         )
 
@@ -164,6 +175,9 @@ class _Reader:
         last = stay.ended_by
         if last is not None:
             end_ns, ended_by = last.start_ns, "can_never" if last.outcome == Outcome.REFUSE else "admit"
+        elif self._missing and request.ended != "can_never":
+            # Its admission may be among what the record has lost: after its last sign nothing can be told.
+            end_ns, ended_by = stay.looks[-1].start_ns if stay.looks else stay.start_ns, NOT_KNOWN
         elif request.end_ns is not None:
             end_ns, ended_by = request.end_ns, request.ended or "abort"
         else:

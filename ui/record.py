@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from controller.liveness import is_held
 from controller.run_directory import RunDirectory, default_base, list_runs
 from estimator.errors import NotFoundError, RecordError, StorageError
-from store.collect import collect_run
+from store.collect import Collector
 from ui.output import narrate
 from ui.settings import load_settings
 
@@ -51,7 +51,7 @@ def find_record(database: Path | None, run: str | None) -> Iterator[Record]:
     except StorageError as error:
         with tempfile.TemporaryDirectory(prefix="glassgate-") as folder:
             narrate(f"glassgate: read into a passing database, since {error}")
-            collect_run(found, Path(folder) / DATABASE)
+            _collect(found, Path(folder) / DATABASE)
             yield Record(Path(folder) / DATABASE, name)
         return
     except RecordError as error:
@@ -80,7 +80,15 @@ def _bring_up_to_date(run: RunDirectory, database: Path) -> None:
             return
         raise
     with held:
-        collect_run(run, database)
+        _collect(run, database)
+
+
+def _collect(run: RunDirectory, database: Path) -> None:
+    """Take the journal in, and say what of it cannot be read."""
+    with Collector(run, database) as collector:
+        collector.poll()
+        if collector.damage is not None:
+            narrate(f"glassgate: {collector.damage}")
 
 
 def _newest(base: Path | None) -> RunDirectory:
