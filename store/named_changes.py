@@ -110,7 +110,7 @@ LEFT JOIN waited w ON w.at_ns = s.at_ns AND w.side = s.side
 ORDER BY s.at_ns DESC, s.side DESC LIMIT :limit""",  # noqa: S608 - our own constants
 )
 
-# Requests are numbered as they arrive; of those behind one that was overtaken only those are read that came in its wait.
+# Requests are numbered as they arrive: behind one that was overtaken only those are read that came in its wait.
 OVERTAKES: Final = NamedQuery(
     "overtakes",
     "Who overtook whom: requests that others overtook, by arriving later and entering in an earlier pass, those "

@@ -189,12 +189,20 @@ class _Pruner:
         for run in runs:
             if run.name != latest and self._is_over(run) and (unit := self._all_of(run, why)) is not None:
                 yield unit
-        for run in runs:
-            first, last = self._passes(run)
-            for share in range(1, _SHARES):
-                unit = self._part_of(run, first + (last - first) * share // _SHARES, why)
-                if unit is not None:
-                    yield unit
+        shares = [share for run in runs for share in self._shares(run)]
+        for _, number, shortened in sorted(shares, key=lambda share: share[:2]):
+            if (unit := self._part_of(shortened, number, why)) is not None:
+                yield unit
+
+    def _shares(self, run: StoredRun) -> Iterator[tuple[int, int, StoredRun]]:
+        """Unix time and number of the passes at which a run may be cut for size."""
+        first, last = self._passes(run)
+        for share in range(1, _SHARES if last > first else 0):
+            number = first + (last - first) * share // _SHARES
+            start_ns = self._number(
+                "SELECT start_ns FROM passes WHERE run = ? AND number <= ? ORDER BY number DESC LIMIT 1", run.id, number
+            )
+            yield _unix(run, start_ns) or 0, number, run
 
     def _is_over(self, run: StoredRun) -> bool:
         """Whether no more records of it will come: it ended, or nothing came for a day."""

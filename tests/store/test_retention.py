@@ -127,6 +127,22 @@ def test_size_takes_the_oldest_first_and_gives_the_room_back(database, world):
     assert last == [(409,)]
 
 
+def test_ranks_are_shortened_alike(database, world):
+    """For size, runs that began together lose passes of the same time, not one of them everything."""
+    for rank in (0, 1):
+        engine = world("run-1")
+        for number in range(2000):
+            engine.arrive(f"r{number}", number, 100)
+            engine.step(number + 0.5)
+            engine.finish(f"r{number}", number + 0.7)
+        with Ingest(database, "run-1", rank) as ingest:
+            ingest.feed(engine.frames())
+    prune(database, max_bytes=database.stat().st_size * 2 // 3)
+    first = run_query(database, "SELECT min(number) FROM passes GROUP BY run").rows
+    assert len(first) == 2
+    assert 1 < min(first)[0] <= max(first)[0] <= min(first)[0] + 100
+
+
 def test_what_was_pruned_is_listed(database, world):
     """`pruned` lists run, passes, when and why."""
     recorded(world, database, "old")
