@@ -55,7 +55,7 @@ class _Held:
 
     def record(self, *, ended: bool) -> Repeat:
         self.written = self.count
-        number, gate, reason, revision = self.key
+        number, gate, reason, revision, _idle = self.key
         last_pass, last_ns, queue, not_reached = self.last
         return Repeat(
             self.first_pass, last_pass, self.count, self.first_ns, last_ns, number, gate, reason,
@@ -105,7 +105,8 @@ class Recorder:
         refusal = decisions[0] if not batch and len(decisions) == 1 else None
         held = self._held
         if refusal is not None and refusal[1] in (Outcome.WAIT, Outcome.PARK):
-            key = (refusal[0], refusal[2], refusal[3], self.revision)
+            # An idle engine that refuses is another matter than a busy one, so it begins anew.
+            key = (refusal[0], refusal[2], refusal[3], self.revision, capacity.running == 0)
             if held is not None and held.key == key:
                 held.add(start_ns, refusal, (number, start_ns, queue, queue - looked_at))
                 if start_ns - held.written_ns >= REPEAT_EVERY_NS:

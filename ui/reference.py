@@ -33,13 +33,25 @@ def cli_page() -> str:
         command = cli.get_command(context, name)
         if command is None:
             continue
-        arguments = [_argument(each) for each in command.params if isinstance(each, click.Argument)]
-        options = [each for each in command.params if isinstance(each, click.Option)]
-        parts.append(f"\n## glassgate {name}\n\n`{' '.join(['glassgate', name, '[OPTIONS]', *arguments])}`\n\n")
-        parts.append(f"{inspect.cleandoc(command.help or '')}\n\n")
-        parts.append(table(("option", "default", "meaning"), (_option(each) for each in options)))
+        parts += _sections(command, f"glassgate {name}")
     parts.append("\n## Exit codes\n\n" + table(("code", "meaning"), EXIT_CODES.items()))
     return "".join(parts)
+
+
+def _sections(command: click.Command, name: str) -> list[str]:
+    """A command's section, and one for each command it groups."""
+    arguments = [_argument(each) for each in command.params if isinstance(each, click.Argument)]
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    takes = [*(["[OPTIONS]"] if options else []), *arguments]
+    if isinstance(command, click.Group):
+        takes.append("COMMAND")
+    parts = [f"\n## {name}\n\n`{' '.join([name, *takes])}`\n\n{inspect.cleandoc(command.help or '')}\n"]
+    if options:
+        parts.append("\n" + table(("option", "default", "meaning"), (_option(each) for each in options)))
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            parts += _sections(each, f"{name} {each.name}")
+    return parts
 
 
 def _argument(argument: click.Argument) -> str:
