@@ -33,6 +33,7 @@ from estimator.batch import BatchEstimator
 from estimator.context import RunContext
 from estimator.errors import GlassgateError
 from estimator.presets import model as geometry_of
+from gpu_probe.smoke import pieces_of
 from gpu_probe.smoke import smoke as smoke_device
 from store.collect import Collector
 from store.words import size
@@ -127,7 +128,7 @@ def replay(workload: Workload, options: ReplayOptions) -> Replayed:
     """
     estimator, setting, step_time = options.estimator(), options.setting(), options.step_time_model()
     limits = effective(options.knobs, setting)
-    smoke = try_smoke(options)
+    smoke = try_smoke(options, estimator)
     program = version("glassgate")
     run = RunDirectory.create(
         options.base,
@@ -176,8 +177,8 @@ def replay(workload: Workload, options: ReplayOptions) -> Replayed:
     return Replayed(summary, run)
 
 
-def try_smoke(options: ReplayOptions) -> Smoke | None:
-    """Allocate what `max_buffer_bytes` allows, as `options.smoke` says; its record, or None when it was not tried.
+def try_smoke(options: ReplayOptions, estimator: BatchEstimator | None) -> Smoke | None:
+    """Allocate what `max_buffer_bytes` allows, in the pieces the estimate says; its record, or None when not tried.
 
     Raises SmokeError when it did not fit and a failure refuses the run.
     """
@@ -185,7 +186,11 @@ def try_smoke(options: ReplayOptions) -> Smoke | None:
     if options.smoke == "off" or asked is None:
         return None
     narrate(f"smoke allocation of {size(asked)} on {options.smoke_device}")
-    result = smoke_device(options.smoke_device, asked, clock=lambda: 0)
+    pieces = None
+    chunk = options.knobs.chunked_prefill_size
+    if estimator is not None and chunk is not None:  # the buffers a full chunk has alive at its peak
+        pieces = pieces_of(estimator.explain(estimator.add(estimator.empty, 0, chunk)))
+    result = smoke_device(options.smoke_device, asked, pieces, clock=lambda: 0)
     if options.smoke == "require":
         result.check()
     elif not result.passed:
