@@ -1,5 +1,6 @@
 """The options that several commands share."""
 
+import math
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -43,6 +44,17 @@ def knob_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for spec in reversed(KNOB_SPECS):
         decorated = knob_option(spec)(decorated)
     return decorated
+
+
+class Finite(click.FloatRange):
+    """A number in a range; `nan` and `inf` are in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number in a range", param, ctx)
+        return number
 
 
 class Size(click.ParamType[Any]):

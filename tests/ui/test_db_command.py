@@ -148,3 +148,15 @@ def test_what_cannot_be_done_is_one_line(
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
     assert Path(recorded["database"]).exists()
+
+
+def test_prune_makes_no_database_where_there_is_none(glassgate, tmp_path):
+    """A mistyped path is refused as it is by the other commands, and nothing stands there afterwards."""
+    for arguments in (("--keep-days", "1"), ("--max-size", "1G", "--dry-run")):
+        done = glassgate("db", "prune", "--database", "typo.db", *arguments)
+        assert done.returncode == 5, done.stderr
+        assert not (tmp_path / "typo.db").exists()
+    for days in ("nan", "inf", "1e300", "1000000"):
+        done = glassgate("db", "prune", "--keep-days", days, "--database", "typo.db")
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr

@@ -15,10 +15,12 @@ import click
 import msgspec
 
 from controller.run_directory import RunDirectory, list_runs
+from estimator.errors import RecordError, UsageError
 from store.follow import SHUTDOWN_SECONDS, Follower, Plan
+from store.otel_environment import check_environment
 from store.standing import SinkStanding, read_standings
 from ui.cli import INTERRUPTED
-from ui.options import json_option
+from ui.options import Finite, json_option
 from ui.output import narrate, print_json, print_table
 from ui.record import database_of
 from ui.settings import load_settings
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--shutdown-seconds",
-    type=click.FloatRange(min=0.1),
+    type=Finite(min=0.1, max=3_600),
     default=SHUTDOWN_SECONDS,
     show_default=True,
     help="Stopping takes no longer, whatever does not answer.",
@@ -79,6 +81,10 @@ def collect(
     started again at any time. See docs/collect.md.
     """
     found = _find(runs)
+    if isinstance(found, Path) and not status and not list_runs(found):
+        if (found / "runs").is_dir():
+            raise RecordError(f"{found} holds no run, but its folder runs may: name {found / 'runs'}")
+        narrate(f"no run in {found}" + ("; nothing to collect" if once else " yet; waiting for the first one"))
 
     def database_for(run: RunDirectory) -> Path:
         return database_of(run) if database is None else database
@@ -88,6 +94,8 @@ def collect(
         return
     logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # failures are counted and told by us
     logging.getLogger("opentelemetry").propagate = False
+    check_environment()
+    no_otlp |= "otlp" in forget  # what is given up is not begun again
     metrics = _metrics(prometheus, otlp=not no_otlp)
     sinks: dict[str, Callable[[RunDirectory], Sink]] = {} if no_otlp else _otlp()
     if metrics is not None:
@@ -115,6 +123,8 @@ def collect(
 
 def _find(runs: str) -> RunDirectory | Path:
     """The run, or the folder of runs, that a name stands for. Raises what finding a run raises."""
+    if not runs:
+        raise UsageError("no run is named; name a run, or a folder of runs")
     path = Path(runs)
     if path.is_dir() and not (path / "run.json").exists():
         return path

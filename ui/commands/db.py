@@ -9,13 +9,13 @@ import click
 from estimator.errors import RecordError
 from store.check import check as check_database
 from store.check import stats as stats_of
-from store.database import open_for_writing
+from store.database import open_for_writing, reading
 from store.export import FORMATS
 from store.export import export as export_tables
 from store.retention import DEFAULT_MAX_BYTES, Pruned
 from store.retention import prune as prune_database
 from store.words import counted, size
-from ui.options import json_option, record_options
+from ui.options import Finite, json_option, record_options
 from ui.output import narrate, print_json, print_table
 from ui.record import find_record
 
@@ -95,7 +95,7 @@ def stats(*, database: Path | None, run: str | None, as_json: bool) -> None:
 
 
 @db.command()
-@click.option("--keep-days", type=click.FloatRange(min=0), metavar="N", help="Drop what is older than N days.")
+@click.option("--keep-days", type=Finite(min=0, max=36_500), metavar="N", help="Drop what is older than N days.")
 @click.option(
     "--max-size", type=Size(), metavar="SIZE",
     help=f"Then drop the oldest until the database is smaller [recording keeps it below {size(DEFAULT_MAX_BYTES)}].",
@@ -117,6 +117,8 @@ def prune(
     `glassgate query pruned` lists what went, when and why; `glassgate why` says so of a request that is gone.
     """
     with find_record(database, run) as record:
+        with reading(record.database):
+            pass  # a file that is not there, or not ours, is not made one
         done = prune_database(record.database, keep_days=keep_days, max_bytes=max_size, dry_run=dry_run)
     if as_json:
         print_json({**done._asdict(), "dry_run": dry_run, "dropped": [each._asdict() for each in done.dropped]})
@@ -132,7 +134,9 @@ def prune(
     after = f"about {size(max(0, done.bytes_after))} would be left" if dry_run else f"{size(done.bytes_after)} are left"
     narrate(f"{counted(len(done.dropped), 'thing')} {would}; of {size(done.bytes_before)} in use {after}")
     if not dry_run and max_size is not None and done.bytes_after > max_size:
-        narrate(f"what is left is needed by runs that go on, so it stays above {size(max_size)}")
+        narrate(
+            f"that is above {size(max_size)}: what is newest in each run, and what tells of the pruned, always stays"
+        )
 
 
 @db.command()

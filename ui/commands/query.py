@@ -7,7 +7,7 @@ import click
 from estimator.errors import UsageError
 from store.named import NAMED
 from store.queries import DEFAULT_SECONDS, run_query
-from ui.options import json_option, record_options
+from ui.options import Finite, json_option, record_options
 from ui.output import print_answer, print_csv, print_json, print_table
 from ui.record import find_record
 
@@ -19,7 +19,7 @@ MOST_SECONDS = 86_400.0
 @click.option("--limit", type=click.IntRange(min=0, max=1 << 40), help="Rows at most [default: 20 for a named query].")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.001),
+    type=Finite(min=0.001),
     default=DEFAULT_SECONDS,
     show_default=True,
     help="Stop a query that runs longer.",
