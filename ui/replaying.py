@@ -1,15 +1,12 @@
 """Replaying a workload with its record: the engine, the journal, the database and the progress bar put together."""
 
 import json
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final, Literal
 
 from controller.engines.replay import (
@@ -40,6 +37,7 @@ from store.words import size
 from ui.output import cell, narrate
 from ui.progress import ReplayProgress
 from ui.record import database_of
+from ui.stopping import stopped_by_signals
 
 COLLECT_EVERY_S: Final = 1.0
 DEFAULT_MODEL: Final = "deepseek-v3.2"
@@ -198,6 +196,11 @@ def try_smoke(options: ReplayOptions, estimator: BatchEstimator | None) -> Smoke
     return Smoke(**result.record_fields())
 
 
+def _interrupt() -> None:
+    """End at once; what was recorded stays readable."""
+    raise KeyboardInterrupt
+
+
 def _serve(engine: ReplayEngine, run: RunDirectory) -> dict[str, Any]:
     """Run the engine to its end, with the database following and the progress told; the summary."""
     database = database_of(run)
@@ -207,7 +210,7 @@ def _serve(engine: ReplayEngine, run: RunDirectory) -> dict[str, Any]:
         run.hold_collector_lock(),
         Collector(run, database) as collector,
         ReplayProgress() as told,
-        _stopped_by_ctrl_c(engine) as stopped,
+        stopped_by_signals(engine.stop, _interrupt) as stopped,
     ):
         collected = began
 
@@ -278,25 +281,3 @@ def _ended(run: RunDirectory, clock: SimulatedClock) -> Iterator[Callable[[str],
         run.end(reason)
         raise
     run.end(reason)
-
-
-@contextmanager
-def _stopped_by_ctrl_c(engine: ReplayEngine) -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM end the run at the next pass boundary; a second one ends it at once."""
-    seen: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield seen
-        return
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        if seen:
-            raise KeyboardInterrupt
-        seen.append(number)
-        engine.stop()
-
-    held = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield seen
-    finally:
-        for number, handler in held.items():
-            signal.signal(number, handler)

@@ -6,8 +6,6 @@ import datetime as dt
 import logging
 import os
 import signal
-import threading
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +22,10 @@ from ui.options import Finite, json_option
 from ui.output import narrate, print_json, print_table
 from ui.record import database_of
 from ui.settings import load_settings
+from ui.stopping import stopped_by_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
+    from collections.abc import Callable
 
     from store.metrics import Metrics
     from store.sinks import Sink
@@ -109,7 +107,8 @@ def collect(
         shutdown_seconds=shutdown_seconds,
     )
     follower = Follower(plan, _say, metrics)
-    with _stopped_by_signals(follower) as seen:
+    # A second signal ends it at once: what is in SQLite is there whole, and the rest is taken again.
+    with stopped_by_signals(follower.stop, lambda: os._exit(INTERRUPTED)) as seen:
         try:
             follower.follow()
         finally:
@@ -189,25 +188,3 @@ def _when(at_ns: int) -> str:
     if not at_ns:
         return "-"
     return dt.datetime.fromtimestamp(at_ns / 1e9, tz=dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-@contextmanager
-def _stopped_by_signals(follower: Follower) -> Iterator[list[int]]:
-    """SIGTERM and Ctrl-C end the collector within its bound; a second one ends it at once."""
-    seen: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield seen
-        return
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        if seen:
-            os._exit(INTERRUPTED)  # what is in SQLite is there whole, and the rest is taken again
-        seen.append(number)
-        follower.stop()
-
-    held = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield seen
-    finally:
-        for number, handler in held.items():
-            signal.signal(number, handler)
