@@ -197,6 +197,8 @@ class KnobChange(Record, frozen=True):
     """(name, old, new)."""
     accepted: bool
     why: str = ""
+    request: str = ""
+    """The name of the request that was left for it in the run directory."""
 
 
 class Smoke(Record, frozen=True):

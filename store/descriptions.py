@@ -203,6 +203,8 @@ EXCEPT: Final = {
     ("reasons", "reason"): "the reason's name",
     ("runs", "last_ns"): "the latest time any record carries, ns of the run's clock",
     ("steps", "end_ns"): "when the step ended, ns of the run's clock",
+    ("knob_changes", "request"): "the name of the request left for it in the run directory, empty if there was none",
+    ("v_knob_changes", "request"): "the name of the request left for it in the run directory, empty if there was none",
     ("repeats", "first_pass"): "the pass that was kept whole; the repeats are those after it",
 }
 

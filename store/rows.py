@@ -63,7 +63,7 @@ _REPEAT_KEEPS: Final = (
 _STATEMENTS: Final = {
     "requests": _upsert_request(),
     "knobs": _insert("knobs", 9, verb="INSERT OR REPLACE"),
-    "knob_changes": _insert("knob_changes", 9, " (run, at_ns, who, revision, knob, old, new, accepted, why)"),
+    "knob_changes": _insert("knob_changes", 10, " (run, at_ns, who, revision, knob, old, new, accepted, why, request)"),
     "passes": _insert("passes", 24),
     "decisions": _insert("decisions", 22),
     "repeats": _insert("repeats", 21)
@@ -162,7 +162,7 @@ class Rows:
 
     def _knob_change(self, r: records.KnobChange) -> None:
         for name, old, new in r.changes or ((None, None, None),):
-            row = (self._run, r.at_ns, r.who, r.revision, name, old, new, r.accepted, r.why)
+            row = (self._run, r.at_ns, r.who, r.revision, name, old, new, r.accepted, r.why, r.request)
             self.tables["knob_changes"].append(row)
 
     def _arrival(self, r: records.Arrival) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.vocabulary import SOFT_GATES, Gate, HostHit, Outcome, Reason, Verdict, unit_of
 from estimator import PARTS
-from store import tables, tables_2, views
+from store import tables, tables_2, tables_3, views
 from store.alarms import ALARMS
 
 if TYPE_CHECKING:
@@ -35,9 +35,17 @@ def _alarms_and_pruning(database: Database) -> None:
         database.create_view(name, sql)
 
 
+def _requests_of_changes(database: Database) -> None:
+    for statement in (*tables_3.STATEMENTS, *tables_3.INDEXES):
+        database.conn.execute(statement)
+    for name, sql in tables_3.VIEWS.items():
+        database.create_view(name, sql, replace=True)
+
+
 MIGRATIONS: Final[tuple[tuple[str, Callable[[Database], None]], ...]] = (
     ("0001_first", _first),
     ("0002_alarms_and_pruning", _alarms_and_pruning),
+    ("0003_requests_of_changes", _requests_of_changes),
 )
 """Name and function of each migration. One that was released is never changed; a change of the schema adds one."""
 

@@ -39,7 +39,7 @@ SAMPLES = [
     Retract(1, 25, 10, 5010),
     Preempt(1, 25, 2),
     LoadDone(1, 9, 640),
-    KnobChange(12, "operator", 1, (("max_requests", None, 4),), True),
+    KnobChange(12, "operator", 1, (("max_requests", None, 4),), True, "", "0042-7-ab.json"),
     Smoke(2, "cuda:0", 1 << 30, 1 << 30, 1 << 31, 1 << 35, False, "out of memory"),
     RunEnd(40, "end of workload", 1, 1),
 ]  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 from controller.vocabulary import Gate, HostHit, Outcome, Reason, Verdict
 from estimator.errors import RecordError, StorageError
 from store import database as opening
-from store import schema, tables, tables_2
+from store import schema, tables, tables_2, tables_3
 from store.database import open_for_reading, open_for_writing, reading
 from store.ingest import Ingest
 from store.named import NAMED
@@ -62,9 +62,9 @@ def test_every_word_of_the_vocabulary_has_its_name_in_the_database(database):
 
 
 def test_every_index_is_named_for_what_it_serves():
-    """Each CREATE INDEX in the schema stands under a comment that names a query or `why`."""
-    names = ("why", *NAMED)
-    for module in (tables, tables_2):
+    """Each CREATE INDEX in the schema stands under a comment that names a query, `why` or the screen."""
+    names = ("why", "screen", *NAMED)
+    for module in (tables, tables_2, tables_3):
         source = [line.strip() for line in Path(module.__file__).read_text().splitlines()]
         places = [place for place, line in enumerate(source) if line.startswith('"CREATE INDEX')]
         assert len(places) == len(module.INDEXES)
@@ -87,6 +87,7 @@ def test_an_older_database_is_carried_forward(version_1):
     with pytest.raises(RecordError, match=f"schema version 1, this Glassgate reads {schema.VERSION}; .*carry-forward"):
         open_for_reading(version_1)
     with sqlite3.connect(version_1) as connection:
+        connection.execute("INSERT INTO knob_changes VALUES (NULL, 1, 5, 'ann', 1, 'max_requests', 1, 2, 1, '')")
         before = {
             name: connection.execute(f"SELECT * FROM {name}").fetchall()
             for name in ("runs", "passes", "decisions", "requests", "repeats", "cursors", "v_decisions", "checks")
@@ -100,6 +101,7 @@ def test_an_older_database_is_carried_forward(version_1):
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
     assert run_query(version_1, "alarms").rows == []
+    assert run_query(version_1, "SELECT who, request FROM v_knob_changes").rows == [("ann", "")]
     with Ingest(version_1, "run-1") as ingest:
         assert ingest.cursor.seq == before["cursors"][0][3]
         assert (ingest._watch.state.pool_tokens, ingest._watch.state.slots) == (1_000_000, 2048)

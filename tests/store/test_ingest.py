@@ -132,7 +132,7 @@ def test_the_rest_of_the_record_is_kept(database):
     records = [
         Arrival(7, "a", 1, 10, 1),
         KnobChange(2, "ann", 1, (("max_requests", None, 8), ("enforce", True, False)), accepted=True),
-        KnobChange(3, "bob", 1, (), accepted=False, why="no such knob"),
+        KnobChange(3, "bob", 1, (), accepted=False, why="no such knob", request="0042.json"),
         Smoke(4, "cuda:0", 100, 120, 120, 500, passed=True),
         StepEnd(-1, 5, 6, ()),
         LoadDone(7, 7, 64),
@@ -140,10 +140,10 @@ def test_the_rest_of_the_record_is_kept(database):
     ]
     with Ingest(database, "r") as ingest:
         ingest.feed([frame(records)])
-    changes = rows(database, "SELECT who, knob, old, new, accepted, why FROM knob_changes ORDER BY id")
+    changes = rows(database, "SELECT who, knob, old, new, accepted, why, request FROM v_knob_changes ORDER BY knob")
     assert [tuple(each.values()) for each in changes] == [
-        ("ann", "max_requests", None, 8, 1, ""), ("ann", "enforce", 1, 0, 1, ""),
-        ("bob", None, None, None, 0, "no such knob"),
+        ("bob", None, None, None, 0, "no such knob", "0042.json"),
+        ("ann", "enforce", 1, 0, 1, "", ""), ("ann", "max_requests", None, 8, 1, "", ""),
     ]  # fmt: skip
     assert rows(database, "SELECT device, reserved_bytes, passed FROM smoke")[0] == {
         "device": "cuda:0", "reserved_bytes": 120, "passed": 1,

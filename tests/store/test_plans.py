@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from store import looks, tables, tables_2, why
+from store import looks, tables, tables_2, tables_3, why
 from store.database import reading
 from store.named import NAMED
 
@@ -73,6 +73,8 @@ def test_every_index_is_used(recorded):
     statements = (*WHY_SQL.values(), *(query.sql for query in NAMED.values()))
     with reading(recorded) as connection:
         steps = " ".join(step for sql in statements for step in plan(connection, sql))
-    indexes = {re.match(r"CREATE INDEX (\w+)", each)[1] for each in (*tables.INDEXES, *tables_2.INDEXES)}
+    indexes = {
+        re.match(r"CREATE INDEX (\w+)", each)[1] for each in (*tables.INDEXES, *tables_2.INDEXES, *tables_3.INDEXES)
+    }
     indexes -= set(tables_2.DROPPED) - {re.match(r"CREATE INDEX (\w+)", each)[1] for each in tables_2.INDEXES}
     assert [each for each in sorted(indexes) if not re.search(rf"INDEX {each}\b", steps)] == []
