@@ -1,0 +1,101 @@
+"""Numbers and bars of a fixed width, so that columns line up and nothing moves when a value changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from textual.content import Content
+
+from store.words import count, duration, size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ui.app.colours import Mark
+
+ABSENT: Final = "-"
+"""What the record does not hold."""
+_UNITS: Final = {"tokens": "tok", "requests": "req"}
+
+
+def whole(number: int | None) -> str:
+    """A whole number with its thousands grouped, or absent."""
+    return ABSENT if number is None else count(number)
+
+
+def short(number: int | None) -> str:
+    """A whole number in at most five characters: 812, 8,120, 81.2k, 812k, 1.2M; or absent."""
+    if number is None:
+        return ABSENT
+    if abs(number) < 10_000:
+        return count(number)
+    for step, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
+        if abs(number) >= step * 0.9995:
+            value = number / step
+            return f"{value:.1f}{unit}" if abs(value) < 99.95 else f"{value:.0f}{unit}"
+    return count(number)
+
+
+def with_unit(number: int | bool | None, unit: str) -> str:
+    """A number with its unit: `4.00 GiB`, `65,536 tok`, `12 slots`, `on`; or absent."""
+    if number is None:
+        return ABSENT
+    if isinstance(number, bool):
+        return "on" if number else "off"
+    if unit == "bytes":
+        return size(number)
+    return f"{count(number)} {_UNITS.get(unit, unit)}".rstrip()
+
+
+def lasting(ns: int | None) -> str:
+    """A duration in ns in the unit that fits, or absent."""
+    return ABSENT if ns is None else duration(ns)
+
+
+def percent(part: float | None) -> str:
+    """A part of one as whole percent; what is not nothing is never `0 %`, what is not all never `100 %`. Or absent."""
+    if part is None:
+        return ABSENT
+    if 0 < part < 0.005:
+        return "<1 %"
+    return ">99 %" if 0.995 <= part < 1 else f"{part * 100:.0f} %"
+
+
+def of_limit(observed: int | None, limit: int | None, short_by: int | None, unit: str) -> str:
+    """A check's numbers: `66,496 of 65,536, 960 short`. What is absent is left out."""
+    told = with_unit(observed, unit) if unit == "bytes" else whole(observed)
+    words = told if limit is None else f"{told} of {size(limit) if unit == 'bytes' else count(limit)}"
+    if short_by is not None and short_by > 0:
+        words += f", {size(short_by) if unit == 'bytes' else count(short_by)} short"
+    return words
+
+
+def bar(parts: Sequence[tuple[int, Mark]], total: int, cells: int) -> Content:
+    """Parts of a total as marks, exactly `cells` wide when they sum up to it.
+
+    A part that is not nothing gets at least one cell; where that makes too many, the widest gives way.
+    """
+    if total <= 0 or cells <= 0:
+        return Content(" " * max(cells, 0))
+    widths = _shares([amount for amount, _ in parts], total, cells)
+    drawn = [(mark.sign * width, mark.style) for width, (_, mark) in zip(widths, parts, strict=True) if width]
+    return Content.assemble(*drawn, " " * (cells - sum(widths)))
+
+
+def _shares(amounts: Sequence[int], total: int, cells: int) -> list[int]:
+    """Cells of each amount, rounded where the running sum stands so that they add up."""
+    widths, reached, drawn = [], 0, 0
+    for amount in amounts:
+        reached += amount
+        end = min(cells, round(reached * cells / total))
+        width = max(end - drawn, 1 if amount > 0 else 0)
+        widths.append(width)
+        drawn += width
+    while sum(widths) > cells:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def lines(parts: Sequence[Content | str]) -> Content:
+    """Contents under each other."""
+    return Content("\n").join(parts)
