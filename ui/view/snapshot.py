@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from controller.limits import Setting
+
 MOST_ROWS = 500
 """Rows of any list in a snapshot, at most."""
 
@@ -346,6 +348,8 @@ class KnobPanel(msgspec.Struct, frozen=True):
     may_change: bool
     """The run lives and its folder can be written."""
     why_not: str
+    setting: Setting | None = None
+    """How the engine runs (`runs.setting`), from which the effect of a change is told before it is asked for."""
 
 
 class LifeSpan(msgspec.Struct, frozen=True):

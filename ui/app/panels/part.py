@@ -1,0 +1,59 @@
+"""A panel that draws only when its part of the snapshot is another than the one drawn last."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ui.app.panel import Panel
+
+if TYPE_CHECKING:
+    from ui.view.snapshot import Snapshot
+
+
+class PartPanel(Panel):
+    """Calls `draw` when what `part` gives has changed, when its own size has, and once it is mounted."""
+
+    def __init__(self, *, small: bool = False) -> None:
+        super().__init__(small=small)
+        self.snapshot: Snapshot | None = None
+        self._drawn: Any = None
+
+    @abstractmethod
+    def part(self, snapshot: Snapshot) -> Any:
+        """What of the snapshot is drawn; None when nobody asked for it, and what was drawn before stays."""
+
+    @abstractmethod
+    def draw(self, snapshot: Snapshot) -> None:
+        """Draw it. The panel's widgets are there and `part` is not None."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Draw the snapshot if its part has changed."""
+        part = self.part(snapshot)
+        if part is None:
+            return
+        self.snapshot = snapshot
+        if self.is_mounted and part != self._drawn:
+            self._drawn = part
+            self.draw(snapshot)
+
+    def on_mount(self) -> None:
+        """Draw what was shown before there was anything to draw on."""
+        self.call_after_refresh(self.redraw)
+
+    def on_resize(self) -> None:
+        """Draw anew: what fits is another."""
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw the last snapshot again."""
+        self._drawn = None
+        if self.snapshot is not None:
+            self.show(self.snapshot)
+
+    def as_json(self) -> str | None:
+        """What was drawn last, as indented JSON."""
+        part = None if self.snapshot is None else self.part(self.snapshot)
+        return None if part is None else msgspec.json.format(msgspec.json.encode(part), indent=2).decode()

@@ -1,0 +1,141 @@
+"""A table of at most 500 rows that is updated in place: only cells that changed, the cursor kept by key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from rich.text import Text
+from textual.content import Content
+from textual.widgets import DataTable
+
+from ui.view.snapshot import MOST_ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from textual.events import Resize
+
+_PADDING: Final = 2
+"""Cells that a column takes beside its width."""
+_SCROLLBAR: Final = 1
+_FEW: Final = 20
+"""Rows taken off the end one by one; more of them at once are cheaper to fill anew."""
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One column. `width` is in cells; `drop` says in which order columns go when they do not fit, 0 never."""
+
+    name: str
+    header: str
+    width: int
+    right: bool = False
+    drop: int = 0
+    grows: bool = False
+    """It takes what is left over."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One row: the key of what it is about, and its cells by the names of their columns."""
+
+    key: str
+    cells: Mapping[str, Content]
+
+
+class KeyedTable(DataTable[Content]):
+    """Rows are slots that stay; what they show changes, so that a refill costs what has changed."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        super().__init__(cursor_type="row", cursor_foreground_priority="renderable", show_header=True)
+        self.all_columns = tuple(columns)
+        self.shown: tuple[Column, ...] = ()
+        """The columns there is room for."""
+        self._keys: list[str] = []
+        self._cells: list[tuple[Content, ...]] = []
+        self._rows: tuple[Row, ...] = ()
+
+    @property
+    def key_at(self) -> str | None:
+        """The key of what the cursor is on; None in an empty table."""
+        return self._keys[self.cursor_row] if 0 <= self.cursor_row < len(self._keys) else None
+
+    def fill(self, rows: Sequence[Row]) -> None:
+        """Show these rows, the first 500 of them."""
+        self._rows = tuple(rows[:MOST_ROWS])
+        if self.shown:
+            self._fill()
+
+    def go_to(self, key: str) -> bool:
+        """Put the cursor on the row of this key; False when there is none."""
+        if key not in self._keys:
+            return False
+        self.move_cursor(row=self._keys.index(key))
+        return True
+
+    def on_resize(self, event: Resize) -> None:
+        """Choose the columns that fit, and fill them."""
+        columns = _fitting(self.all_columns, event.size.width - _SCROLLBAR)
+        if columns == self.shown:
+            return
+        key = self.key_at
+        self.shown = columns
+        self.clear(columns=True)
+        self._cells = []
+        for column in columns:
+            header = column.header.rjust(column.width) if column.right else column.header
+            self.add_column(Text(header, no_wrap=True, end=""), width=column.width, key=column.name)
+        self._fill()
+        if key is not None:
+            self.go_to(key)
+
+    def _fill(self) -> None:
+        held, place = self.key_at, self.cursor_row
+        cells = [tuple(_laid(row.cells[column.name], column) for column in self.shown) for row in self._rows]
+        self._shorten(len(cells))
+        for slot, row in enumerate(cells):
+            if slot == len(self._cells):
+                self.add_row(*row, key=str(slot))
+                self._cells.append(row)
+                continue
+            for column, old, new in zip(self.shown, self._cells[slot], row, strict=True):
+                if not old.is_same(new):
+                    self.update_cell(str(slot), column.name, new)
+            self._cells[slot] = row
+        self._keys = [row.key for row in self._rows]
+        if held in self._keys:
+            place = self._keys.index(held)
+        if self._keys and place != self.cursor_row:
+            self.move_cursor(row=min(place, len(self._keys) - 1))
+
+    def _shorten(self, rows: int) -> None:
+        """Take rows off the end."""
+        if len(self._cells) - rows > _FEW:
+            self.clear()
+            self._cells = []
+        for slot in range(rows, len(self._cells)):
+            self.remove_row(str(slot))
+        del self._cells[rows:]
+
+
+def _laid(content: Content, column: Column) -> Content:
+    """A cell as wide as its column."""
+    short = content.truncate(column.width, ellipsis=True)
+    return short.pad_left(max(0, column.width - short.cell_length)) if column.right else short
+
+
+def _fitting(columns: Sequence[Column], width: int) -> tuple[Column, ...]:
+    """The columns that fit, those to be dropped first left out, and the one that grows grown."""
+
+    def taken() -> int:
+        return sum(column.width + _PADDING for column in chosen)
+
+    chosen = list(columns)
+    for column in sorted((each for each in columns if each.drop), key=lambda each: each.drop):
+        if taken() <= width:
+            break
+        chosen.remove(column)
+    spare = width - taken()
+    return tuple(
+        msgspec.structs.replace(column, width=max(1, column.width + spare)) if column.grows else column
+        for column in chosen
+    )
