@@ -1,6 +1,6 @@
-"""Requests to change a live run's knobs: small files left in a folder, taken in order by the engine.
+"""Requests to change a live run's knobs: small files left in a folder, taken in order by whoever serves the run.
 
-What a request asks is checked by whoever applies it; here only its shape is.
+What a request asks is judged in `controller.knob_turning`; here only its shape as a file is.
 """
 
 import json
@@ -10,20 +10,26 @@ import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from controller.whole_file import FOLDER_MODE, write_whole
 from estimator.errors import StorageError
 
-MAX_REQUEST_BYTES = 65_536
+MAX_REQUEST_BYTES: Final = 65_536
+MOST_AT_ONCE: Final = 32
+"""Requests taken in one look, so that a folder full of them does not hold up whoever takes them."""
 
 
 class KnobRequest(NamedTuple):
-    """A request as taken: its file name, and either its content or why it cannot be read."""
+    """A request as taken: its file name, and either its content or why it cannot be read.
+
+    The name is printable; `uid` is the user whose file it was, None where that could not be told.
+    """
 
     name: str
     content: dict[str, Any] | None
     error: str | None
+    uid: int | None = None
 
 
 def leave_request(folder: Path, content: Mapping[str, Any]) -> str:
@@ -42,18 +48,36 @@ def leave_request(folder: Path, content: Mapping[str, Any]) -> str:
     return name
 
 
+def withdraw_request(folder: Path, name: str) -> bool:
+    """Take back a request that nobody has taken; False if it is not there any more, so that its answer will come.
+
+    Raises StorageError where it stays because the folder cannot be written.
+    """
+    try:
+        (folder / name).unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StorageError(
+            f"request {name} cannot be taken back from {folder}: {error.strerror}; run as the engine's user"
+        ) from None
+    return True
+
+
 def take_requests(folder: Path) -> list[KnobRequest]:
     """Take the requests waiting in folder, oldest first, and remove them. Never raises for what a file holds.
 
-    A request that is not the engine user's own, is too long or is no JSON object comes with its error. One that cannot
-    be removed stays and is not taken: it would come again and again.
+    At most MOST_AT_ONCE come at a time. A request that is not the engine user's own, is too long or is no JSON object
+    comes with its error. One that cannot be removed stays and is not taken: it would come again and again.
     """
     try:
         names = sorted(each.name for each in folder.iterdir() if each.suffix == ".json" and each.name[0] != ".")
     except OSError:
         return []
-    taken = []
+    taken: list[KnobRequest] = []
     for name in names:
+        if len(taken) == MOST_AT_ONCE:
+            break
         request = _read(folder / name)
         try:
             (folder / name).unlink()
@@ -63,27 +87,34 @@ def take_requests(folder: Path) -> list[KnobRequest]:
     return taken
 
 
+def plain(text: str) -> str:
+    """The text with every character that is not printable, and every half of a surrogate pair, as a question mark."""
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
 def _read(path: Path) -> KnobRequest:
     """Read one request; who may have written it is judged on the open file."""
+    name, owner = plain(path.name), None
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)
+            owner = status.st_uid
             error = _refusal(status)
             text = b"" if error else os.read(descriptor, MAX_REQUEST_BYTES)
         finally:
             os.close(descriptor)
     except OSError as failure:
-        return KnobRequest(path.name, None, f"knob request {path.name} cannot be read: {failure.strerror}")
+        return KnobRequest(name, None, f"knob request {name} cannot be read: {failure.strerror}", owner)
     if error:
-        return KnobRequest(path.name, None, f"knob request {path.name} {error}")
+        return KnobRequest(name, None, f"knob request {name} {error}", owner)
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        return KnobRequest(path.name, None, f"knob request {path.name} is not a JSON object; use glassgate knobs set")
-    return KnobRequest(path.name, content, None)
+        return KnobRequest(name, None, f"knob request {name} is not a JSON object; use glassgate knobs set", owner)
+    return KnobRequest(name, content, None, owner)
 
 
 def _refusal(status: os.stat_result) -> str | None:

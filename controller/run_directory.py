@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 
-from controller.knob_requests import KnobRequest, leave_request, take_requests
+from controller.knob_requests import KnobRequest, leave_request, take_requests, withdraw_request
 from controller.liveness import LivenessLock, is_held
 from controller.whole_file import FOLDER_MODE, make_folders, write_whole
 from estimator.errors import NotFoundError, RecordError, StorageError, UsageError
@@ -204,8 +204,12 @@ class RunDirectory:
         return leave_request(self.path / "knob-requests", content)
 
     def take_requests(self) -> list[KnobRequest]:
-        """Take the requests left since the last time, oldest first."""
+        """Take the requests left since the last time, oldest first, a bounded number at a time."""
         return take_requests(self.path / "knob-requests")
+
+    def withdraw_request(self, name: str) -> bool:
+        """Take back a request; False if it was taken already. Raises StorageError if the folder cannot be written."""
+        return withdraw_request(self.path / "knob-requests", name)
 
 
 def default_base() -> Path:
