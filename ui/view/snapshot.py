@@ -21,6 +21,10 @@ died. `collector_gone`: nothing feeds the store, so its numbers are old. `record
 folder, of which nobody can say more."""
 
 
+Seek = Literal["pass", "stop", "knob", "fault"]
+"""`pass`: the next pass. `stop`: the next that a gate closed. `knob`: the next knob change. `fault`: the next alarm."""
+
+
 class Stop(msgspec.Struct, frozen=True):
     """What a gate said, with its numbers."""
 
@@ -55,10 +59,11 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """The gate that binds: it closed the last pass that looked at the queue."""
+    """The gate that binds: it closed the last pass that had a queue to look at."""
 
     stop: Stop
     since_ns: int | None
+    """When it began to close every pass; None for what is longer ago than an hour."""
     share: float
     """Part of the window's passes that it closed, 0 to 1."""
     passes: int
@@ -88,7 +93,9 @@ class Head(msgspec.Struct, frozen=True):
     """Real time since the last pass; None for what is not live."""
     revision: int | None
     queue: int | None
+    """Requests that wait at the moment, by the count of the last pass and the arrivals after it."""
     running: int | None
+    """Requests that ran when the last pass began."""
     ttft: Quantiles
     queue_time: Quantiles
     binding: Binding | None
@@ -100,6 +107,10 @@ class Head(msgspec.Struct, frozen=True):
     """How far the store is behind the journal; None when it cannot be told."""
     losses: int = 0
     """Frames the record is known not to hold."""
+    following: bool = True
+    """The moment is the record's end and moves with it."""
+    changes_ns: tuple[int, ...] = ()
+    """When knobs were changed, over the whole run, the last MOST_ROWS of them: marks for a bar of time."""
 
 
 class MemberBar(msgspec.Struct, frozen=True):
@@ -223,6 +234,8 @@ class WaitingRoom(msgspec.Struct, frozen=True):
     """Requests that wait; the rows are at most MOST_ROWS of them, from `offset` on."""
     offset: int
     never_in_window: int
+    unnamed: int = 0
+    """Of `total`, older ones that could not be found without reading the whole record."""
 
 
 class GateRow(msgspec.Struct, frozen=True):
@@ -382,6 +395,8 @@ class RequestPanel(msgspec.Struct, frozen=True):
     matches: tuple[str, ...]
     """Ids that begin with the text, at most 20, when it is not one request."""
     problem: str = ""
+    later: bool = False
+    """The life goes on after the moment shown, and is told whole all the same."""
 
 
 class AlarmRow(msgspec.Struct, frozen=True):
@@ -401,6 +416,8 @@ class AlarmRow(msgspec.Struct, frozen=True):
     gate: str | None
     detail: str
     meaning: str
+    at_least: bool = False
+    """At a past moment of an alarm that went on: `count` and `measured` are the least they were by then."""
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -427,10 +444,10 @@ class Log(msgspec.Struct, frozen=True):
 
 
 class RunChoice(msgspec.Struct, frozen=True):
-    """One run and rank that can be shown."""
+    """One run and rank that can be shown; `asked` is how."""
 
     key: int
-    """`runs.id` of its database."""
+    """`runs.id` of its database; 0 where that was not opened."""
     run: str
     rank: int
     engine: str | None
@@ -438,6 +455,17 @@ class RunChoice(msgspec.Struct, frozen=True):
     started_wall_ns: int | None
     presence: Presence
     passes: int | None
+    folder: str = ""
+    """The run's folder where it has another database than the one that is open."""
+    database: str = ""
+    """The path of its database."""
+
+    def asked(self, ask: "Ask") -> "Ask":
+        """What to ask for to see this run at its end, the rest as in `ask`."""
+        return msgspec.structs.replace(
+            ask, run=self.key or None, database=self.database, folder=self.folder, at_ns=None, open_pass=None,
+            passes_before=None, waiting_offset=0, seek="",
+        )  # fmt: skip
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -463,6 +491,16 @@ class Ask(msgspec.Struct, frozen=True):
     request: str = ""
     log_filter: str = ""
     faults_only: bool = False
+    database: str = ""
+    """A database other than the one named at the start; see `RunChoice.asked`."""
+    folder: str = ""
+    """The run's folder in that case."""
+    seek: Seek | Literal[""] = ""
+    """Go from `at_ns` (or the end) to the nearest of these before showing. The answer's own `ask` says where that is
+    in `at_ns`, with `seek` cleared; where there is none it stays, and `Snapshot.sought` says so."""
+    seek_gate: str = ""
+    """With `stop`: only stops of this gate."""
+    seek_back: bool = False
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -485,4 +523,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     log: Log | None = None
     problem: str = ""
     """Why something could not be read; what was read before stays on the screen."""
+    missing: str = ""
+    """What is not there yet, such as the database of a run that has just begun; the parts are empty then."""
+    sought: str = ""
+    """What a seek did not find."""
+    complete: bool = True
+    """Percentiles and host hits rest on the whole window; else on its newest part, and the rest is being read."""
     took_ns: int = 0
