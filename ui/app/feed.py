@@ -24,23 +24,6 @@ QUIET_SECONDS: Final = 1.0
 """Between two looks at a run that does not move, or at a moment of the past."""
 
 
-class Target(msgspec.Struct, frozen=True):
-    """A pass to find: by number, or the next one before or after a moment, if wanted one that a gate closed."""
-
-    number: int | None = None
-    after_ns: int | None = None
-    before_ns: int | None = None
-    gate: str = ""
-    """A gate, `*` for any gate, or empty for any pass."""
-
-
-class Found(msgspec.Struct, frozen=True):
-    """A pass that was looked for, and the moment at which it was over, in ns of the run's clock."""
-
-    number: int
-    at_ns: int
-
-
 class Source(Protocol):
     """What answers: `ui.view`'s reader, or a script. One thread calls it at a time."""
 
@@ -48,28 +31,16 @@ class Source(Protocol):
         """What is asked for, as it is known now. What cannot be read is told in `Snapshot.problem`."""
         ...
 
-    def find_pass(
-        self,
-        ask: Ask,
-        *,
-        number: int | None = None,
-        after_ns: int | None = None,
-        before_ns: int | None = None,
-        gate: str = "",
-    ) -> tuple[int, int] | None:
-        """(number, moment it was over) of the pass sought in the run of `ask`, as `Target` says; None without one."""
-        ...
-
     def close(self) -> None:
         """Let go of what it holds."""
         ...
 
 
-class Sought(msgspec.Struct, frozen=True):
-    """The answer to a search."""
+class Answer(msgspec.Struct, frozen=True):
+    """What was asked and what the source said; after a seek `snapshot.ask` says where it went."""
 
-    target: Target
-    found: Found | None
+    asked: Ask
+    snapshot: Snapshot
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -78,7 +49,7 @@ class Trouble(msgspec.Struct, frozen=True):
     words: str
 
 
-Delivered: TypeAlias = Snapshot | Sought | Trouble | Exception
+Delivered: TypeAlias = Answer | Trouble | Exception
 """What a feed delivers; an exception is a fault of ours."""
 
 
@@ -93,36 +64,27 @@ class Feed(Protocol):
         """Want this from here on; the newest wins."""
         ...
 
-    def seek(self, target: Target) -> None:
-        """Look for a pass; the newest search wins."""
-        ...
-
     def stop(self) -> None:
         """End, and close the source."""
         ...
 
 
-def look(source: Source, ask: Ask) -> Snapshot | Trouble | Exception:
+def look(source: Source, ask: Ask) -> Delivered:
     """One answer of a source, errors told."""
     try:
-        return source.read(ask)
+        return Answer(ask, source.read(ask))
     except (GlassgateError, OSError) as error:
         return Trouble(str(error))
     except Exception as error:  # noqa: BLE001 - a fault of ours is shown by the screen's thread, not lost in this one
         return error
 
 
-def search(source: Source, ask: Ask, target: Target) -> Sought | Trouble | Exception:
-    """One search, errors told."""
-    try:
-        found = source.find_pass(
-            ask, number=target.number, after_ns=target.after_ns, before_ns=target.before_ns, gate=target.gate
-        )
-    except (GlassgateError, OSError) as error:
-        return Trouble(str(error))
-    except Exception as error:  # noqa: BLE001 - as above
-        return error
-    return Sought(target, None if found is None else Found(*found))
+def settled(answer: Delivered, ask: Ask) -> Ask:
+    """What to ask from here on: after a seek the moment it went to, else the same."""
+    if not ask.seek:
+        return ask
+    at_ns = answer.snapshot.ask.at_ns if isinstance(answer, Answer) else ask.at_ns
+    return msgspec.structs.replace(ask, at_ns=at_ns, seek="")
 
 
 class DirectFeed:
@@ -145,12 +107,10 @@ class DirectFeed:
     def again(self) -> None:
         """Ask the same again, as time does."""
         if self._deliver is not None and self._ask is not None:
-            self._deliver(look(self._source, self._ask))
-
-    def seek(self, target: Target) -> None:
-        """Look at once."""
-        if self._deliver is not None and self._ask is not None:
-            self._deliver(search(self._source, self._ask, target))
+            ask = self._ask
+            answer = look(self._source, ask)
+            self._ask = settled(answer, ask)
+            self._deliver(answer)
 
     def stop(self) -> None:
         """End."""
@@ -165,7 +125,6 @@ class ThreadFeed:
         self._wanted = threading.Condition()
         self._ask: Ask | None = None
         self._fresh = False
-        self._target: Target | None = None
         self._stopped = False
         self._deliver: Callable[[Delivered], None] = lambda _: None
         self._thread = threading.Thread(target=self._run, name="glassgate-reader", daemon=True)
@@ -181,12 +140,6 @@ class ThreadFeed:
             self._ask, self._fresh = ask, True
             self._wanted.notify()
 
-    def seek(self, target: Target) -> None:
-        """Look for a pass, before anything else."""
-        with self._wanted:
-            self._target = target
-            self._wanted.notify()
-
     def stop(self) -> None:
         """End within a few seconds, whatever the source does."""
         with self._wanted:
@@ -196,44 +149,42 @@ class ThreadFeed:
             self._thread.join(timeout=5)
 
     def _run(self) -> None:
-        last: Snapshot | Trouble | Exception | None = None
-        rest = 0.0
+        last: Delivered | None = None
+        rest: float | None = None
         try:
             while True:
                 with self._wanted:
-                    self._wanted.wait_for(self._is_wanted, timeout=rest if self._ask is not None else None)
+                    self._wanted.wait_for(lambda: self._stopped or self._fresh, timeout=rest)
                     if self._stopped:
                         return
-                    ask, target, self._target = self._ask, self._target, None
-                    self._fresh = self._fresh and target is not None
+                    ask, self._fresh = self._ask, False
                 if ask is None:
-                    continue
-                if target is not None:
-                    self._deliver(search(self._source, ask, target))
                     continue
                 began = time.monotonic()
                 answer = look(self._source, ask)
-                rest = _rest(answer, ask, time.monotonic() - began)
+                rest = _rest(answer, time.monotonic() - began)
+                with self._wanted:
+                    if not self._fresh:
+                        self._ask = settled(answer, ask)
                 if _differs(answer, last):
                     self._deliver(answer)
                     last = answer
         finally:
             self._source.close()
 
-    def _is_wanted(self) -> bool:
-        return self._stopped or self._fresh or (self._target is not None and self._ask is not None)
 
-
-def _rest(answer: Snapshot | Trouble | Exception, ask: Ask, took: float) -> float:
+def _rest(answer: Delivered, took: float) -> float:
     """Seconds until the next look."""
-    moves = not isinstance(answer, Trouble | Exception) and answer.head.presence == "live" and ask.at_ns is None
+    moves = isinstance(answer, Answer) and answer.snapshot.head.presence == "live" and answer.snapshot.head.following
     return max(SHORTEST_SECONDS if moves else QUIET_SECONDS, took * REST)
 
 
-def _differs(answer: Snapshot | Trouble | Exception, last: Snapshot | Trouble | Exception | None) -> bool:
+def _differs(answer: Delivered, last: Delivered | None) -> bool:
     """Whether anything but the time the look took has changed."""
-    if last is None or type(answer) is not type(last):
-        return True
-    if isinstance(answer, Exception | Trouble) or isinstance(last, Exception | Trouble):
+    if not isinstance(answer, Answer) or not isinstance(last, Answer):
         return answer != last
-    return msgspec.structs.replace(answer, took_ns=0) != msgspec.structs.replace(last, took_ns=0)
+    return answer.asked != last.asked or _timeless(answer.snapshot) != _timeless(last.snapshot)
+
+
+def _timeless(snapshot: Snapshot) -> Snapshot:
+    return msgspec.structs.replace(snapshot, took_ns=0)

@@ -1,0 +1,251 @@
+"""The passes as they happen, newest first, each batch one bar."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import msgspec
+from textual.message import Message
+from textual.widgets import Static
+
+from ui.app.command import Command
+from ui.app.copying import sql_of_run
+from ui.app.lines import Lines
+from ui.app.moments import clock
+from ui.app.panel import Panel
+from ui.app.pass_line import legend, pass_line, scale_of
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.content import Content
+
+    from ui.view.snapshot import Panel as PanelName
+    from ui.view.snapshot import PassRow, Snapshot
+
+CURSOR_COMMANDS: Final = (
+    Command("cursor up", "up", "cursor(-1)", "", "Move the cursor up a line."),
+    Command("cursor down", "down", "cursor(1)", "", "Move the cursor down a line."),
+    Command("page up", "pageup", "cursor_page(-1)", "", "Move the cursor up a page."),
+    Command("page down", "pagedown", "cursor_page(1)", "", "Move the cursor down a page."),
+    Command("first line", "home", "cursor_end(-1)", "", "Move the cursor to the first line."),
+    Command("last line", "end", "cursor_end(1)", "", "Move the cursor to the last line."),
+)
+
+
+class PassLines(Lines):
+    """The list of passes."""
+
+    def __init__(self) -> None:
+        super().__init__(id="passes")
+        self.rows: tuple[PassRow, ...] = ()
+        self.times: dict[int, str] = {}
+        self.computed_only = False
+        self.scale = 0
+
+    @property
+    def count(self) -> int:
+        """Passes."""
+        return len(self.rows)
+
+    def line(self, index: int, width: int) -> Content:
+        """One pass."""
+        row = self.rows[index]
+        return pass_line(
+            row,
+            width,
+            self.scale,
+            time=self.times.get(row.number, ""),
+            computed_only=self.computed_only,
+        )
+
+
+class BatchesPanel(Panel):
+    """The passes, and the cursor that opens one of them."""
+
+    PART: ClassVar[PanelName] = "live"
+    TITLE = "Batches"
+    HELP = """\
+Each line is one pass: an attempt to form a prefill batch from the queue. The newest is at the top.
+
+The bar is the batch in tokens: what was cached on the device, what was loaded from the host, what the pass computed,
+and the room left to the limit that closed it (or to the tightest limit, when nothing did). All bars have one scale,
+said in the line above them; `b` shows computed tokens alone, which tells more when prefixes are long. At the end
+stands the gate that closed the pass and by how much.
+
+A thin line is a pass that admitted nothing; passes that met the same refusal again are counted on it. The pass under
+the cursor is opened below: its members, and every decision with its gates in the order of their evaluation.
+"""
+    COMMANDS: ClassVar[tuple[Command, ...]] = (
+        *CURSOR_COMMANDS,
+        Command("open pass", "enter", "open", "open", "Go into the pass under the cursor."),
+        Command("bar scale", "b", "scale", "", "Draw computed tokens alone, or all tokens of a batch."),
+    )
+
+    class Open(Message):
+        """The operator went into the pass under the cursor."""
+
+    class CursorAt(Message):
+        """The cursor is on this pass; None is the newest, whichever that comes to be."""
+
+        def __init__(self, number: int | None) -> None:
+            super().__init__()
+            self.number = number
+
+    class More(Message):
+        """The cursor is at the end of what is known: older passes are wanted, or newer ones."""
+
+        def __init__(self, *, older: bool) -> None:
+            super().__init__()
+            self.older = older
+
+    def __init__(self, *, small: bool = False) -> None:
+        super().__init__(small=small)
+        self.snapshot: Snapshot | None = None
+        self.faults_only = False
+        self._number: int | None = None
+        self._lines = PassLines()
+        self._legend = Static(classes="legend")
+
+    def compose(self) -> ComposeResult:
+        """The line of columns, and the passes."""
+        yield self._legend
+        yield self._lines
+
+    @property
+    def row(self) -> PassRow | None:
+        """The pass under the cursor."""
+        lines = self._lines
+        return lines.rows[lines.cursor] if lines.cursor < len(lines.rows) else None
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Draw the passes, the cursor kept on the pass it is on."""
+        self.snapshot = snapshot
+        rows = snapshot.passes
+        if self.faults_only:
+            rows = tuple(row for row in rows if not row.members)
+        scale = scale_of(rows, computed_only=self._lines.computed_only)
+        if rows != self._lines.rows or scale != self._lines.scale:
+            self._lines.rows, self._lines.scale = rows, scale
+            self._lines.times = {row.number: clock(snapshot.head, row.start_ns) for row in rows}
+            self._lines.changed(self._place())
+            self._draw_legend()
+        self._draw_title(snapshot)
+
+    def _place(self) -> int:
+        """The line of the pass the cursor is on; the first when it follows the newest."""
+        if self._number is None:
+            return 0
+        for at, row in enumerate(self._lines.rows):
+            if row.number <= self._number:
+                return at
+        return max(0, len(self._lines.rows) - 1)
+
+    def _draw_legend(self) -> None:
+        width = self._lines.size.width
+        if width:
+            self._legend.update(legend(width, self._lines.scale, computed_only=self._lines.computed_only))
+
+    def _draw_title(self, snapshot: Snapshot) -> None:
+        filters = [f"filter {snapshot.ask.pass_filter}"] if snapshot.ask.pass_filter else []
+        if self.faults_only:
+            filters.append("only passes that admitted nothing")
+        self.border_title = "  ".join([self.TITLE, *filters])
+        if self._lines.rows:
+            self.border_subtitle = ""
+            return
+        if filters:
+            words = "no pass fits the filter; / then Enter clears it"
+        elif snapshot.head.presence in ("live", "idle"):
+            words = "no pass yet: the engine lives and has admitted nothing. Send it a request"
+        else:
+            words = "this record holds no pass at this moment. Press l to go to its end, r to choose another run"
+        self._legend.update(words)
+
+    def on_resize(self) -> None:
+        """The columns are others."""
+        self.call_after_refresh(self._draw_legend_if_rows)
+
+    def _draw_legend_if_rows(self) -> None:
+        if self._lines.rows:
+            self._draw_legend()
+
+    def go_to(self, number: int | None) -> None:
+        """Put the cursor on a pass; None follows the newest."""
+        self._number = number
+        self._lines.changed(self._place())
+
+    def on_lines_moved(self, event: Lines.Moved) -> None:
+        """The cursor is on another pass."""
+        event.stop()
+        self._tell(event.index)
+
+    def on_lines_chosen(self, event: Lines.Chosen) -> None:
+        """A second click goes into the pass."""
+        event.stop()
+        self.post_message(self.Open())
+
+    def _tell(self, index: int) -> None:
+        snapshot = self.snapshot
+        at_top = index == 0 and snapshot is not None and not snapshot.newer_passes
+        self._number = None if at_top else self._lines.rows[index].number
+        self.post_message(self.CursorAt(self._number))
+
+    def action_cursor(self, by: int) -> None:
+        """Move by lines; past the end asks for more."""
+        lines = self._lines
+        to = lines.cursor + by
+        if 0 <= to < lines.count:
+            lines.move(to)
+        else:
+            self._want_more(older=by > 0)
+
+    def action_cursor_page(self, by: int) -> None:
+        """Move by a page."""
+        lines = self._lines
+        before = lines.cursor
+        lines.move(before + by * lines.page)
+        if lines.cursor in (0, lines.count - 1):
+            self._want_more(older=by > 0)
+
+    def action_cursor_end(self, by: int) -> None:
+        """Move to the first or the last line."""
+        self._lines.move(0 if by < 0 else self._lines.count - 1)
+        self._want_more(older=by > 0)
+
+    def _want_more(self, *, older: bool) -> None:
+        snapshot = self.snapshot
+        if snapshot is not None and (snapshot.older_passes if older else snapshot.newer_passes):
+            self.post_message(self.More(older=older))
+
+    def action_open(self) -> None:
+        """Go into the pass."""
+        if self.row is not None:
+            self.post_message(self.Open())
+
+    def action_scale(self) -> None:
+        """Computed tokens alone, or all."""
+        self._lines.computed_only = not self._lines.computed_only
+        self._lines.scale = 0
+        if self.snapshot is not None:
+            self.show(self.snapshot)
+
+    def raw(self) -> str | None:
+        """The record of the pass that is open."""
+        return None if self.snapshot is None or self.snapshot.detail is None else self.snapshot.detail.raw
+
+    def as_json(self) -> str | None:
+        """The passes."""
+        return msgspec.json.format(msgspec.json.encode(self._lines.rows), indent=2).decode()
+
+    def as_sql(self) -> str | None:
+        """The passes shown, by number."""
+        rows, snapshot = self._lines.rows, self.snapshot
+        if not rows or snapshot is None:
+            return None
+        return sql_of_run(
+            "SELECT p.* FROM v_passes p JOIN runs r ON r.id = p.run WHERE {run} AND p.number BETWEEN {first} AND {last}"
+            " ORDER BY p.number DESC",
+            snapshot.head,
+            first=rows[-1].number,
+            last=rows[0].number,
+        )

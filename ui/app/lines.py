@@ -1,0 +1,138 @@
+"""A list of lines with a cursor, of which only those in view are drawn; the cursor keeps to what it is on."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.visual import Visual
+
+if TYPE_CHECKING:
+    from textual.content import Content
+    from textual.events import Click
+
+
+class Lines(ScrollView, can_focus=True):
+    """Lines of one row each. Whoever holds it decides what they are, and moves the cursor by `move`."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"lines--cursor", "lines--cursor-blurred"}
+    DEFAULT_CSS = """
+    Lines {
+        height: 1fr;
+        overflow-x: hidden;
+        scrollbar-size-vertical: 1;
+    }
+    """
+
+    class Moved(Message):
+        """The cursor is on another line, moved there by the operator."""
+
+        def __init__(self, lines: Lines, index: int) -> None:
+            super().__init__()
+            self.lines = lines
+            self.index = index
+
+        @property
+        def control(self) -> Lines:
+            """Where."""
+            return self.lines
+
+    class Chosen(Message):
+        """The line under the cursor was clicked once more."""
+
+        def __init__(self, lines: Lines, index: int) -> None:
+            super().__init__()
+            self.lines = lines
+            self.index = index
+
+        @property
+        def control(self) -> Lines:
+            """Where."""
+            return self.lines
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's word
+        super().__init__(id=id)
+        self.cursor = 0
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """How many lines there are."""
+
+    @abstractmethod
+    def line(self, index: int, width: int) -> Content:
+        """One line, at most `width` cells."""
+
+    def changed(self, cursor: int) -> None:
+        """The lines are others; the cursor goes to this one without telling anybody."""
+        self.virtual_size = Size(self.size.width, self.count)
+        self.cursor = max(0, min(cursor, self.count - 1))
+        if self.cursor == 0:
+            self.scroll_to(y=0, animate=False)
+        else:
+            self._into_view()
+        self.refresh()
+
+    def move(self, to: int) -> None:
+        """The operator moves the cursor."""
+        to = max(0, min(to, self.count - 1))
+        if to == self.cursor or not self.count:
+            return
+        before, self.cursor = self.cursor, to
+        self.refresh_line(before)
+        self.refresh_line(to)
+        self._into_view()
+        self.post_message(self.Moved(self, to))
+
+    @property
+    def page(self) -> int:
+        """Lines in view."""
+        return max(1, self.size.height)
+
+    def _into_view(self) -> None:
+        top = self.scroll_offset.y
+        if self.cursor < top:
+            self.scroll_to(y=self.cursor, animate=False)
+        elif self.cursor >= top + self.page:
+            self.scroll_to(y=self.cursor - self.page + 1, animate=False)
+
+    def render_line(self, y: int) -> Strip:
+        """One line of what is in view."""
+        index = y + self.scroll_offset.y
+        width = self.size.width
+        if not 0 <= index < self.count:
+            return Strip.blank(width, self.rich_style)
+        style = self.visual_style
+        if index == self.cursor:
+            style += self.get_visual_style("lines--cursor" if self.has_focus else "lines--cursor-blurred")
+        strips = Visual.to_strips(self, self.line(index, width), width, 1, style, pad=True)
+        return strips[0] if strips else Strip.blank(width, self.rich_style)
+
+    def on_resize(self) -> None:
+        """What is in view is another; keep the cursor in it."""
+        self.virtual_size = Size(self.size.width, self.count)
+        self._into_view()
+        self.refresh()
+
+    def on_focus(self) -> None:
+        """Show the cursor as live."""
+        self.refresh()
+
+    def on_blur(self) -> None:
+        """Show the cursor as resting."""
+        self.refresh()
+
+    def on_click(self, event: Click) -> None:
+        """Move the cursor to the line clicked; a click on it again chooses it."""
+        index = event.y + self.scroll_offset.y
+        if index >= self.count:
+            return
+        event.stop()
+        if index == self.cursor:
+            self.post_message(self.Chosen(self, index))
+        else:
+            self.move(index)
