@@ -10,6 +10,7 @@ from controller.engines.replay.engine import (
     Role,
 )
 from controller.engines.replay.loop import ReplayStuck, StepTime
+from controller.engines.replay.pace import Pace
 from controller.engines.replay.sessions import agent_sessions
 from controller.engines.replay.step_time import DEFAULT_PRESET, PRESETS, StepTimeModel, step_time_model
 from controller.engines.replay.summary import Summary
@@ -22,6 +23,7 @@ __all__ = [
     "DEFAULT_NEW_TOKEN_RATIO",
     "DEFAULT_PRESET",
     "PRESETS",
+    "Pace",
     "PrefixCache",
     "Progress",
     "ReplayEngine",

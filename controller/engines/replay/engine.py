@@ -9,19 +9,22 @@ from controller.engines.replay.cache import PrefixCache
 from controller.engines.replay.loop import ServingLoop
 from controller.engines.replay.record import ReplayRecord
 from controller.engines.replay.summary import Summary
+from controller.knob_turning import Answer, answer
 from controller.limits import Setting, effective, largest_prompt
-from controller.records import KnobChange, Smoke
 from controller.request import UNBOUNDED
-from estimator.errors import KnobError, StorageError, UsageError
+from estimator.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.engines.replay.cache import WritePolicy
     from controller.engines.replay.loop import StepTime
+    from controller.engines.replay.pace import Pace
     from controller.engines.replay.workload import Workload
+    from controller.knob_requests import KnobRequest
     from controller.knobs import Knobs
     from controller.recorder import Recorder
+    from controller.records import Smoke
     from controller.vocabulary import HostHit
     from estimator.batch import BatchEstimator
 
@@ -57,7 +60,9 @@ class ReplayEngine:
     does not decode. `new_token_ratio` is the part of its remaining output that a running request reserves.
     `fail_load` lets a test fail load-backs: it gets the request's number and answers a reason, or None to go on.
     `run` and `version` name the run and the program in the record, `model` the model, `context` is the estimator's run
-    context as JSON, `smoke` what a start-up allocation found.
+    context as JSON, `smoke` what a start-up allocation found. `pace` holds simulated time back to wall time; without
+    one the replay goes as fast as it can. `began_wall_ns` is the Unix time that simulated time 0 stands for, by default
+    that at which `run` is called.
 
     Raises UsageError, InputError or KnobError for arguments that do not fit together.
     """
@@ -82,6 +87,8 @@ class ReplayEngine:
         model: str = "",
         context: str = "",
         smoke: Smoke | None = None,
+        pace: Pace | None = None,
+        began_wall_ns: int | None = None,
     ) -> None:
         setting = Setting(has_model=estimator is not None) if setting is None else setting
         if setting.lanes > 1 and role != "prefill":
@@ -115,7 +122,10 @@ class ReplayEngine:
             new_token_ratio=new_token_ratio,
             estimator=recorder.estimator,
             fail_load=fail_load,
+            pace=pace,
         )
+        self._pace = pace
+        self._began_wall_ns = began_wall_ns
         self._record = record
         self._workload = workload
         self._setting = setting
@@ -126,7 +136,8 @@ class ReplayEngine:
     def run(self, progress: Callable[[Progress], None] | None = None) -> Summary:
         """Serve the workload to its end, or until `stop`. What was recorded stays readable whatever ends the run.
 
-        `progress` is called between passes, about every PROGRESS_NS of wall time. Raises ReplayStuck where no event can
+        `progress` is called between passes, about every PROGRESS_NS of wall time, also while a paced replay waits: it
+        is where knobs are turned. Raises ReplayStuck where no event can
         ever admit the head of the queue, InputError for a bad line in the workload, StorageError when the journal
         cannot be written.
         """
@@ -134,10 +145,13 @@ class ReplayEngine:
         summary, record, loop = self.summary, self._record, self.loop
         pool_tokens = loop.cache.pool_tokens
         summary.largest_prompt_tokens = largest_prompt(loop.limits, pool_tokens)
-        record.begin(self._names, self._setting, loop.limits, pool_tokens, self._host_tokens)
+        wall_ns = time.time_ns() if self._began_wall_ns is None else self._began_wall_ns
+        record.begin(self._names, self._setting, loop.limits, pool_tokens, self._host_tokens, wall_ns)
         record.knobs(0, self.knobs, self._setting)
         if self._smoke is not None:
             record.note(self._smoke)
+        if self._pace is not None:
+            self._pace.begin()
         try:
             reason = loop.serve(iter(self._workload), None if progress is None else self._teller(progress))
         except StorageError:
@@ -154,34 +168,27 @@ class ReplayEngine:
         """End the run at the next pass boundary. Any thread or signal handler may call it."""
         self.loop.stopped = True
 
-    def change_knobs(self, knobs: Knobs, who: str = "operator") -> bool:
-        """Put knobs in force under the next revision; call it between passes, from `progress` for instance.
+    def turn(self, request: KnobRequest) -> Answer:
+        """Answer a request for a knob change, record the answer, and put the knobs in force if it is accepted.
 
-        False, and recorded with the reason, when they cannot be: the page size of a pool never changes.
+        Call it from `progress`: the next pass is the first one decided under the next revision. Raises StorageError
+        when the journal cannot be written.
         """
-        old, note = self.knobs, self._record.note
-        before, after = old.as_dict(), knobs.as_dict()
-        changes = tuple((name, before[name], after[name]) for name in before if before[name] != after[name])
-        why = ""
-        try:
-            limits = effective(knobs, self._setting)
-        except KnobError as error:
-            why = str(error)
-        if knobs.page_size != old.page_size:
-            why = f"page_size is fixed at {old.page_size} for a run; {knobs.page_size} needs another run"
-        if why:
-            note(KnobChange(self.loop.now_ns, who, old.revision, changes, accepted=False, why=why))
-            return False
-        self._record.recorder.end_repeats()
-        self.loop.limits = limits
-        if self._estimator is not None and knobs.buffer_safety_percent != old.buffer_safety_percent:
-            estimator = self._estimator.with_safety(knobs.buffer_safety_percent)
-            self.loop.estimator = self._record.recorder.estimator = estimator
-        self.knobs = old.changed({name: new for name, _, new in changes})
-        self.loop.due = True
-        note(KnobChange(self.loop.now_ns, who, self.knobs.revision, changes, accepted=True))
-        self._record.knobs(self.loop.now_ns, self.knobs, self._setting)
-        return True
+        record, loop = self._record, self.loop
+        found = answer(request, self.knobs, self._setting)
+        if found.knobs is not None and found.limits is not None:
+            record.recorder.end_repeats()
+            loop.limits = found.limits
+            if self._estimator is not None:
+                estimator = self._estimator.with_safety(found.knobs.buffer_safety_percent)
+                loop.estimator = record.recorder.estimator = estimator
+            self.knobs = found.knobs
+            loop.due = True
+        record.note(found.record(loop.now_ns))
+        if found.accepted:
+            record.knobs(loop.now_ns, self.knobs, self._setting)
+        record.append_noted()
+        return found
 
     def _teller(self, progress: Callable[[Progress], None]) -> Callable[[], None]:
         """What tells about progress when it is time to."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from controller.decision import PassResult
     from controller.engines.replay.cache import PrefixCache
+    from controller.engines.replay.pace import Pace
     from controller.engines.replay.record import ReplayRecord
     from controller.engines.replay.summary import Summary
     from controller.engines.replay.workload import WorkloadRequest
@@ -56,7 +57,8 @@ class ServingLoop:
 
     With `hands_over` it is a prefill node: output is charged as one token, nothing decodes, and KV is held until it has
     been handed over. `slots` are request slots; `new_token_ratio` is the part of its remaining output that a running
-    request reserves; `fail_load` answers a reason to fail the load of a request's number with, or None.
+    request reserves; `fail_load` answers a reason to fail the load of a request's number with, or None. With a `pace`
+    nothing happens before wall time has come to it.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class ServingLoop:
         new_token_ratio: float,
         estimator: BatchEstimator | None,
         fail_load: Callable[[int], HostHit | None] | None,
+        pace: Pace | None = None,
     ) -> None:
         self.cache = cache
         self.limits = limits
@@ -93,6 +96,8 @@ class ServingLoop:
         self._ratio = new_token_ratio
         self.estimator = estimator
         self._fail_load = fail_load
+        self._pace = pace
+        self._after_event: Callable[[], None] = _nothing
         self._requests: Iterator[WorkloadRequest] = iter(())
         self._next: WorkloadRequest | None = None
         self._chunk: InFlight | None = None
@@ -140,8 +145,12 @@ class ServingLoop:
     def serve(self, requests: Iterator[WorkloadRequest], after_event: Callable[[], None] | None = None) -> str:
         """Serve requests in order of arrival; why it ended: `finished`, or `interrupted` where `stopped` was set.
 
-        `after_event` is called between steps. Raises ReplayStuck where no event can ever admit the head of the queue.
+        `after_event` is called between steps, and again and again while a paced replay waits: whatever it changes holds
+        from the next pass on. Raises ReplayStuck where no event can ever admit the head of the queue.
         """
+        if after_event is not None:
+            self._after_event = after_event
+        tell = self._after_event
         self._requests = requests
         self._next = next(requests, None)
         queue, running, settle = self.queue, self.running, self._record.settle
@@ -154,9 +163,22 @@ class ServingLoop:
             elif not self._wait():
                 return "finished"
             settle(self.now_ns)
-            if after_event is not None:
-                after_event()
+            tell()
         return "interrupted"
+
+    def _hold(self, until_ns: int) -> None:
+        """Where the replay is paced, let wall time come so far, or the replay be stopped.
+
+        Meanwhile time goes on, what happens in it is taken in, and what there is to record is appended.
+        """
+        pace, record = self._pace, self._record
+        while pace is not None and not self.stopped and (now_ns := pace.now_ns()) < until_ns:
+            if now_ns > self.now_ns:
+                self.now_ns = now_ns
+                self._take_until(now_ns)
+            record.append_noted()
+            self._after_event()
+            pace.rest(until_ns)
 
     def _take_until(self, until_ns: int) -> None:
         """Take in what happened up to a time: hand-overs, then arrivals."""
@@ -188,7 +210,10 @@ class ServingLoop:
             events.append(self._next.arrival_ns)
         if not events:
             return False
-        self.now_ns = min(events)
+        event_ns = min(events)
+        self._hold(event_ns)
+        if not self.stopped:
+            self.now_ns = event_ns
         return True
 
     def _why_stuck(self) -> str:
@@ -257,9 +282,9 @@ class ServingLoop:
             pairs += causal_pairs(extend, prefix)
             loads += load
         step_time = self._step_time
-        self.now_ns = end_ns = start_ns + max(
-            step_time.prefill_ns(extends, cached, len(batch), pairs), step_time.transfer_ns(loads)
-        )
+        end_ns = start_ns + max(step_time.prefill_ns(extends, cached, len(batch), pairs), step_time.transfer_ns(loads))
+        self._hold(end_ns)
+        self.now_ns = end_ns
         self._take_until(end_ns)
         summary, note, insert = self._summary, self._record.note, self.cache.insert
         self._chunk = None
@@ -312,12 +337,16 @@ class ServingLoop:
             if steps < most and step_time.decode_span_ns(size, context, steps) < gap_ns:
                 steps += 1  # the step in which it arrives is run to its end
             most = min(most, steps)
+        if self._pace is not None:
+            most = min(most, max(1, step_time.decode_steps_within(size, context, self._pace.stretch_ns)))
         pages, room = running.pages_for(most), cache.room_pages
         if pages > room:
             most = running.steps_within(room)
             pages = running.pages_for(most)
         cache.take(pages)
-        self.now_ns = end_ns = start_ns + step_time.decode_span_ns(size, context, most)
+        end_ns = start_ns + step_time.decode_span_ns(size, context, most)
+        self._hold(end_ns)
+        self.now_ns = end_ns
         self._take_until(end_ns)
         self._record.note(StepEnd(-1, start_ns, end_ns, ()))
         for request in running.advance(most):
@@ -352,6 +381,10 @@ class ServingLoop:
         self._summary.finished += 1
         self.due = True
         self._record.note(Finish(request.number, at_ns, request.generated))
+
+
+def _nothing() -> None:
+    """What is done between steps where nobody wants to know of them."""
 
 
 def _why_never(decision: Decision) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 
 from controller.limits import explain, largest_prompt
@@ -39,6 +38,12 @@ class ReplayRecord:
             self._noted = 0
             self.recorder.flush()
 
+    def append_noted(self) -> None:
+        """Append what is pending."""
+        if self._noted:
+            self._noted = 0
+            self.recorder.flush()
+
     def settle(self, now_ns: int) -> None:
         """Append what is pending if it has become too old."""
         if self._noted and now_ns - self._flushed_ns >= FLUSH_NS:
@@ -63,8 +68,12 @@ class ReplayRecord:
         limits: Limits,
         pool_tokens: int,
         host_tokens: int,
+        wall_ns: int,
     ) -> None:
-        """Record the start of a run; `names` are its own, the program's version, the model and its context."""
+        """Record the start of a run; `names` are its own, the program's version, the model and its context.
+
+        `wall_ns` is the Unix time that simulated time 0 stands for.
+        """
         run, version, model, context = names
         words = {
             "context_parallel": setting.context_parallel,
@@ -72,7 +81,7 @@ class ReplayRecord:
             "lanes": setting.lanes,
             "has_model": setting.has_model,
         }
-        at_ns, wall_ns, largest = 0, time.time_ns(), largest_prompt(limits, pool_tokens)
+        at_ns, largest = 0, largest_prompt(limits, pool_tokens)
         start = RunStart(
             run, "replay", version, 0, "", model, at_ns, wall_ns, True, pool_tokens, host_tokens, setting.slots,
             largest, words, context,

@@ -17,7 +17,6 @@ from controller.records import (
     Abort,
     Arrival,
     Finish,
-    KnobChange,
     KnobsInForce,
     LoadDone,
     Pass,
@@ -28,7 +27,7 @@ from controller.records import (
     StepEnd,
     decode,
 )
-from controller.vocabulary import Gate, HostHit, Outcome, Reason
+from controller.vocabulary import LADDER_GATES, Gate, HostHit, Outcome, Reason
 from estimator.errors import InputError, StorageError, UsageError
 from tests.controller.replay.small_engine import Shelf, ask, engine, is_empty, replay
 
@@ -196,7 +195,7 @@ def test_a_failed_load_is_computed_instead():
     (decision,) = map(Decision.read, shelf.records(Pass)[-1].decisions)
     assert (decision.host, decision.asked_tokens, decision.loaded_tokens) == (HostHit.ALLOCATOR, 44, 0)
     assert decision.extend_tokens == 45
-    assert len(decision.ladder(decision.checks_before_load_failure)) == len(Gate)
+    assert len(decision.ladder(decision.checks_before_load_failure)) == len(LADDER_GATES)
     assert summary.host_skips()["allocator"] == 1
     assert shelf.records(LoadDone) == []
     assert is_empty(made)
@@ -210,44 +209,11 @@ def test_a_refusal_that_repeats_is_counted():
     assert len(shelf.records(Pass)) < summary.passes
 
 
-def test_knobs_change_between_passes():
-    """A change is recorded, comes into force with the next revision, and shows in the passes after it."""
-    requests = [ask(number, 20, at=number * 10**6) for number in range(4)]
-    made, shelf = engine(requests)
-    tell = iter(range(100))
-
-    def progress(_):
-        if next(tell) == 0:
-            assert made.change_knobs(made.knobs.changed({"max_requests": 1}), who="me")
-
-    run_with_progress(made, progress)
-    (change,) = shelf.records(KnobChange)
-    assert (change.who, change.revision, change.accepted) == ("me", 1, True)
-    assert change.changes == (("max_requests", None, 1),)
-    assert [knobs.revision for knobs in shelf.records(KnobsInForce)] == [0, 1]
-    assert {passed.revision for passed in shelf.records(Pass)} == {0, 1}
-
-
 def run_with_progress(made, progress):
     """Run with `progress` called at every event."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("controller.engines.replay.engine.PROGRESS_NS", 0)
         return made.run(progress)
-
-
-@pytest.mark.parametrize(
-    ("values", "why"),
-    [({"page_size": 8}, "page_size is fixed at 4"), ({"chunked_prefill_size": 4}, "less than one page of 4 tokens")],
-)
-def test_a_knob_change_that_cannot_be_is_refused(values, why):
-    """A change the run cannot take is recorded with the reason, and nothing changes."""
-    made, shelf = engine([ask(0, 20)], setting=Setting(data_parallel=2))
-    assert not made.change_knobs(made.knobs.changed(values))
-    made.run()
-    (change,) = shelf.records(KnobChange)
-    assert not change.accepted
-    assert why in change.why
-    assert made.knobs.revision == 0
 
 
 def test_stop_ends_the_run_at_a_pass_boundary():
