@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from controller.gates import STRICT_GATES
-from controller.vocabulary import Gate, HostHit, Outcome, Reason, Verdict, unit_of
+from controller.vocabulary import LADDER_GATES, Gate, HostHit, Outcome, Reason, Verdict, unit_of
 
 if TYPE_CHECKING:
     from controller.plan import Plan
 
 _FIELDS: Final = 17
-_CHECKS: Final = 3 * len(Gate)
+_CHECKS: Final = 3 * len(LADDER_GATES)
 
 
 class PassResult(NamedTuple):
@@ -115,7 +115,9 @@ class Decision(msgspec.Struct, frozen=True):
     def ladder(self, flat: tuple[int, ...] | None = None) -> tuple[Check, ...]:
         """The checks in evaluation order, of this decision or of its ladder before a load failure."""
         values = self.checks if flat is None else flat
-        return tuple(read_check(gate, *values[3 * gate : 3 * gate + 3]) for gate in Gate if 3 * gate < len(values))
+        return tuple(
+            read_check(gate, *values[3 * gate : 3 * gate + 3]) for gate in LADDER_GATES if 3 * gate < len(values)
+        )
 
 
 def read_check(gate: Gate, verdict: int, observed: int, limit: int) -> Check:

@@ -17,7 +17,7 @@ class Word(IntEnum):
 
 
 class Gate(Word):
-    """The gates in the order in which they are evaluated."""
+    """The gates: those of the ladder in the order in which they are evaluated, then those only an engine has."""
 
     BATCH_MODE = 0
     REQUEST_SLOTS = 1
@@ -28,6 +28,23 @@ class Gate(Word):
     BUFFER_BYTES = 6
     INPUT_TOKENS = 7
     CHUNK_TOKENS = 8
+    BATCH_FULL = 9
+    PREFILL_DELAY = 10
+    SHARD_SCRATCH = 11
+    TILE_BUDGET = 12
+    STATE_SLOTS = 13
+    LORA = 14
+    POOLING_MODE = 15
+    STORAGE = 16
+    LOAD_BACK = 17
+    UNATTRIBUTED = 18
+    REQUEST_STATE = 19
+    ENCODER = 20
+    PAUSED = 21
+
+
+LADDER_GATES: Final = tuple(Gate)[:9]
+"""The gates of the ladder, the first of `Gate`. A decision's checks hold one entry for each of them."""
 
 
 class Reason(Word):
@@ -42,6 +59,35 @@ class Reason(Word):
     CHUNK_BUDGET = 6
     BUDGET = 7
     SECOND_CHUNK = 8
+    ENGINE_LIMIT = 9
+    CURRENT = 10
+    WINDOW = 11
+    FLOOR = 12
+    FLAG = 13
+    DELAYER = 14
+    FREE_SLOTS = 15
+    INTERVAL = 16
+    SCRATCH = 17
+    TILES = 18
+    ADAPTER = 19
+    MODE = 20
+    PREFETCH = 21
+    STAGING = 22
+    DEFERRED = 23
+    NOT_TOLD = 24
+    PREEMPTION = 25
+    WATERMARK = 26
+    RESERVED = 27
+    LONG_PREFILL = 28
+    ALIGNMENT = 29
+    LOADING = 30
+    LOOKUP = 31
+    GRAMMAR = 32
+    MORE_INPUT = 33
+    STALE_OUTPUT = 34
+    TRANSFER = 35
+    PAUSED = 36
+    CADENCE = 37
 
 
 class Outcome(Word):
@@ -77,6 +123,7 @@ class HostHit(Word):
     IN_FLIGHT = 6
     DISABLED = 7
     NONE_RESIDENT = 8
+    CONTROLLER = 9
 
     @property
     def status(self) -> str:
@@ -87,13 +134,35 @@ class HostHit(Word):
 GATE_REASONS: Final[dict[Gate, tuple[Reason, ...]]] = {
     Gate.BATCH_MODE: (Reason.SINGLE_REQUEST,),
     Gate.REQUEST_SLOTS: (Reason.SLOTS,),
-    Gate.REQUEST_COUNT: (Reason.LIMIT,),
-    Gate.KV_CAPACITY: (Reason.POOL, Reason.LANE, Reason.CAN_NEVER),
+    Gate.REQUEST_COUNT: (Reason.LIMIT, Reason.ENGINE_LIMIT),
+    Gate.KV_CAPACITY: (
+        Reason.POOL,
+        Reason.LANE,
+        Reason.CAN_NEVER,
+        Reason.CURRENT,
+        Reason.WINDOW,
+        Reason.PREEMPTION,
+        Reason.WATERMARK,
+        Reason.RESERVED,
+    ),
     Gate.EXTEND_TOKENS: (Reason.LIMIT, Reason.CHUNK_BUDGET),
     Gate.CACHED_TOKENS: (Reason.LIMIT,),
     Gate.BUFFER_BYTES: (Reason.LIMIT,),
     Gate.INPUT_TOKENS: (Reason.BUDGET,),
-    Gate.CHUNK_TOKENS: (Reason.BUDGET, Reason.SECOND_CHUNK),
+    Gate.CHUNK_TOKENS: (Reason.BUDGET, Reason.SECOND_CHUNK, Reason.FLOOR, Reason.LONG_PREFILL, Reason.ALIGNMENT),
+    Gate.BATCH_FULL: (Reason.FLAG, Reason.SLOTS, Reason.POOL),
+    Gate.PREFILL_DELAY: (Reason.DELAYER, Reason.FREE_SLOTS, Reason.INTERVAL, Reason.CADENCE),
+    Gate.SHARD_SCRATCH: (Reason.SCRATCH,),
+    Gate.TILE_BUDGET: (Reason.TILES,),
+    Gate.STATE_SLOTS: (Reason.SLOTS,),
+    Gate.LORA: (Reason.ADAPTER,),
+    Gate.POOLING_MODE: (Reason.MODE,),
+    Gate.STORAGE: (Reason.PREFETCH, Reason.STAGING),
+    Gate.LOAD_BACK: (Reason.DEFERRED, Reason.LOADING, Reason.LOOKUP),
+    Gate.UNATTRIBUTED: (Reason.NOT_TOLD,),
+    Gate.REQUEST_STATE: (Reason.GRAMMAR, Reason.MORE_INPUT, Reason.STALE_OUTPUT),
+    Gate.ENCODER: (Reason.BUDGET, Reason.TRANSFER),
+    Gate.PAUSED: (Reason.PAUSED,),
 }
 
 SOFT_GATES: Final = frozenset({Gate.REQUEST_COUNT, Gate.EXTEND_TOKENS, Gate.CACHED_TOKENS, Gate.BUFFER_BYTES})
@@ -103,6 +172,14 @@ _UNITS: Final = {
     Gate.REQUEST_SLOTS: "slots",
     Gate.REQUEST_COUNT: "requests",
     Gate.BUFFER_BYTES: "bytes",
+    Gate.BATCH_FULL: "requests",
+    Gate.PREFILL_DELAY: "requests",
+    Gate.STATE_SLOTS: "slots",
+    Gate.LORA: "requests",
+    Gate.POOLING_MODE: "requests",
+    Gate.UNATTRIBUTED: "requests",
+    Gate.REQUEST_STATE: "requests",
+    Gate.PAUSED: "requests",
 }
 
 
@@ -110,4 +187,6 @@ def unit_of(gate: Gate, reason: Reason | None = None) -> str:
     """The unit of a gate's observed value and limit: tokens, requests, slots, bytes, or pages for a lane."""
     if reason is Reason.LANE:
         return "pages"
+    if gate is Gate.BATCH_FULL and reason in (Reason.SLOTS, Reason.POOL):
+        return "slots" if reason is Reason.SLOTS else "tokens"
     return _UNITS.get(gate, "tokens")

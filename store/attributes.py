@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from controller.vocabulary import Gate, HostHit, Outcome, Reason, Verdict, unit_of
+from controller.vocabulary import LADDER_GATES, Gate, HostHit, Outcome, Reason, Verdict, unit_of
 from estimator.buffers import PARTS
 from store import names
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Attributes = dict[str, AttributeValue]
 
 _FIELDS: Final = 17
-_CHECKS_END: Final = _FIELDS + 3 * len(Gate)
+_CHECKS_END: Final = _FIELDS + 3 * len(LADDER_GATES)
 _GATES: Final = tuple(gate.word for gate in Gate)
 _REASONS: Final = tuple(reason.word for reason in Reason)
 _OUTCOMES: Final = tuple(outcome.word for outcome in Outcome)

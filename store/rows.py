@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from controller import records
-from controller.vocabulary import Gate, HostHit, Outcome
+from controller.vocabulary import LADDER_GATES, Gate, HostHit, Outcome
 
 if TYPE_CHECKING:
     import sqlite3
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from store.alarms import AlarmWatch
 
 _FIELDS: Final = 17
-_CHECKS_END: Final = _FIELDS + 3 * len(Gate)
+_CHECKS_END: Final = _FIELDS + 3 * len(LADDER_GATES)
 _GATES: Final = len(Gate)
 _HOST_HITS: Final = len(HostHit)
 _CUT: Final = int(Outcome.ADMIT_CHUNK)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from controller import records
 from controller.journal.frames import DATA, LOSS
 from controller.journal.losses import Loss
-from controller.vocabulary import Gate, HostHit, Outcome, Reason, Verdict, unit_of
+from controller.vocabulary import LADDER_GATES, Gate, HostHit, Outcome, Reason, Verdict, unit_of
 from store import names
 from store.waiting import Waited, Waiting, stop_code
 
@@ -190,7 +190,7 @@ class Tally:
         self._add(names.M_LOADED, loaded)
 
     def _headrooms(self, d: records.Flat) -> None:
-        for gate in Gate:
+        for gate in LADDER_GATES:
             verdict, observed, limit = d[_FIELDS + 3 * gate : _FIELDS + 3 * gate + 3]
             reason = Reason(d[3]) if d[2] == gate else None
             metric = _HEADROOM[unit_of(gate, reason)]

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from controller.records import AnyRecord, Arrival, Pass, RunStart
-from controller.vocabulary import Gate, HostHit, Outcome, Reason, Verdict
+from controller.vocabulary import LADDER_GATES, Gate, HostHit, Outcome, Reason, Verdict
 from store.otlp import BATCH_SPANS
 from store.spans import SpanMaker, resource_of
 
@@ -118,12 +118,12 @@ def _frame(number: int) -> list[AnyRecord]:
 
 def _decision(who: int, outcome: Outcome) -> tuple[int, ...]:
     waits = outcome is Outcome.WAIT
-    checks = [int(Verdict.PASS), 9728, 65_536] * len(Gate)
+    checks = [int(Verdict.PASS), 9728, 65_536] * len(LADDER_GATES)
     gate, reason = -1, -1
     if waits:
         gate, reason = int(Gate.KV_CAPACITY), int(Reason.POOL)
         checks[3 * gate] = Verdict.REFUSE
-        checks[3 * gate + 3 :] = [int(Verdict.NOT_EVALUATED), 0, 0] * (len(Gate) - gate - 1)
+        checks[3 * gate + 3 :] = [int(Verdict.NOT_EVALUATED), 0, 0] * (len(LADDER_GATES) - gate - 1)
     return (
         who, int(outcome), gate, reason, 9728, 6808, 2921, 17_344, 0, 8192, 5056, 512, int(HostHit.LOADED), 4096, 4096,
         4096, 0, *checks,

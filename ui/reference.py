@@ -10,7 +10,17 @@ import click
 
 from controller.gates import LADDER, STRICT_GATES
 from controller.knobs import KNOB_SPECS, Knobs
-from controller.vocabulary import GATE_REASONS, SOFT_GATES, Gate, HostHit, Outcome, Reason, Verdict, unit_of
+from controller.vocabulary import (
+    GATE_REASONS,
+    LADDER_GATES,
+    SOFT_GATES,
+    Gate,
+    HostHit,
+    Outcome,
+    Reason,
+    Verdict,
+    unit_of,
+)
 from store.spans_reference import telemetry_page
 from ui.cli import COMMANDS, EXIT_CODES, cli
 
@@ -105,6 +115,20 @@ def gates_page() -> str:
         " never keeps a lone request out; with `enforce` off it only records what it would have done. [SG] marks a rule"
         " of SGLang 0.5.23, `PrefillAdder`.\n\n"
         + table(("gate", "knob", "rule", "kind", "refuses when", "reasons (unit)"), rows)
+        + "\n## Gates that only an engine has\n\nThey are no step of the ladder above: an engine's own code says no"
+        " there, and a plug-in names it with what the engine compared. Observed and limit are 0 where the engine"
+        " compares no number.\n\n"
+        + table(
+            ("gate", "the engine says no because", "reasons (unit)"),
+            (
+                (
+                    f"`{gate.word}`",
+                    _ENGINE_GATES[gate],
+                    ", ".join(f"`{reason.word}` ({unit_of(gate, reason)})" for reason in GATE_REASONS[gate]),
+                )
+                for gate in tuple(Gate)[len(LADDER_GATES) :]
+            ),
+        )
         + "\n## Knobs\n\n"
         + table(("knob", "unit", "default", "environment", "option", "what it bounds"), knob_rows)
         + "\n## Outcomes\n\n"
@@ -124,11 +148,32 @@ def gates_page() -> str:
     )
 
 
+_ENGINE_GATES: Final = {
+    Gate.BATCH_FULL: (
+        "its running batch is marked full, and it looks at nobody until a request leaves it (SGLang `batch_is_full`); "
+        "the reason is what set the mark, as far as that is in the record"
+    ),
+    Gate.PREFILL_DELAY: (
+        "it holds prefill back on purpose: ranks that wait for each other (`delayer`), too few free slots "
+        "(`free_slots`), decode steps between prefills (`interval`)"
+    ),
+    Gate.SHARD_SCRATCH: "the batch's prefixes or chunks would not fit the scratch of a sharded KV pool",
+    Gate.TILE_BUDGET: "the batch would take more attention tiles than allowed (SGLang on AMD)",
+    Gate.STATE_SLOTS: "no state slot is left for a model with recurrent layers",
+    Gate.LORA: "its adapter cannot join those loaded; the pass goes on behind it",
+    Gate.POOLING_MODE: "it pools other tokens than the batch's first member; the pass goes on behind it",
+    Gate.STORAGE: (
+        "its prefix is still on the way from storage (`prefetch`) or is not staged yet (`staging`); the pass goes on "
+        "behind it"
+    ),
+    Gate.LOAD_BACK: "its host hit could be neither loaded nor given up in this pass",
+    Gate.UNATTRIBUTED: "the engine said no and the cause cannot be told from outside; it is counted, never guessed",
+}
 _OUTCOMES: Final = {
     Outcome.ADMIT: "enters the batch and is computed to the end of its prompt",
     Outcome.ADMIT_CHUNK: "enters the batch cut to a chunk; the rest goes on in later passes",
     Outcome.PARK: "the continuing chunk gets nothing this pass and keeps its slot; it closes the pass",
-    Outcome.WAIT: "stays in the queue; it closes the pass",
+    Outcome.WAIT: "stays in the queue; it closes the pass, except at an engine's gate that says otherwise",
     Outcome.REFUSE: "can never be served by this pool; it leaves, and the queue behind it moves on",
 }
 _VERDICTS: Final = {
@@ -149,6 +194,7 @@ _HITS: Final = {
     HostHit.IN_FLIGHT: "the pages are being moved already",
     HostHit.DISABLED: "there is no host cache, or loading is off",
     HostHit.NONE_RESIDENT: "nothing of the prompt continues on the host",
+    HostHit.CONTROLLER: "there was room, and the engine's cache controller failed the load",
 }
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "cli.md": cli_page,

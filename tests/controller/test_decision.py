@@ -5,7 +5,7 @@ import pytest
 from controller.decision import Decision, read_check
 from controller.knobs import Knobs
 from controller.request import ActiveChunk, Candidate, Capacity, PrefixMatch
-from controller.vocabulary import Gate, HostHit, Outcome, Reason, Verdict
+from controller.vocabulary import LADDER_GATES, Gate, HostHit, Outcome, Reason, Verdict
 
 
 def test_a_decision_on_the_hot_path_is_a_flat_tuple_of_integers(drive):
@@ -55,7 +55,7 @@ def test_loaded_tokens_are_what_was_asked_for_and_came(drive, fake_engine):
 def test_the_ladder_lists_every_gate_in_order(drive):
     """A decision's ladder has one check for each gate, in evaluation order."""
     (decision,) = drive([Candidate(0, 400, 0)], knobs=Knobs(max_requests=1)).decisions
-    assert [check.gate for check in decision.ladder()] == list(Gate)
+    assert [check.gate for check in decision.ladder()] == list(LADDER_GATES)
     assert decision.ladder(decision.checks_before_load_failure) == ()
 
 
@@ -64,7 +64,7 @@ def test_a_second_ladder_has_every_gate_too(drive, fake_engine):
     engine = fake_engine(failures={0: (HostHit.OWNER_LANE, 0)})
     (decision,) = drive([Candidate(0, 400, 0, PrefixMatch(host_tokens=300))], engine=engine).decisions
     before = decision.ladder(decision.checks_before_load_failure)
-    assert [check.gate for check in before] == list(Gate)
+    assert [check.gate for check in before] == list(LADDER_GATES)
     assert before[Gate.CHUNK_TOKENS].observed == 100
     assert decision.ladder()[Gate.CHUNK_TOKENS].observed == 400
 

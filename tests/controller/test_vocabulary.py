@@ -2,45 +2,86 @@
 
 import pytest
 
-from controller.vocabulary import GATE_REASONS, SOFT_GATES, Gate, HostHit, Outcome, Reason, Verdict, unit_of
+from controller.vocabulary import (
+    GATE_REASONS,
+    LADDER_GATES,
+    SOFT_GATES,
+    Gate,
+    HostHit,
+    Outcome,
+    Reason,
+    Verdict,
+    unit_of,
+)
 
 LADDER = {
     "batch_mode": ["single_request"],
     "request_slots": ["slots"],
-    "request_count": ["limit"],
-    "kv_capacity": ["pool", "lane", "can_never"],
+    "request_count": ["limit", "engine_limit"],
+    "kv_capacity": [
+        "pool",
+        "lane",
+        "can_never",
+        "current",
+        "window",
+        "preemption",
+        "watermark",
+        "reserved",
+    ],
     "extend_tokens": ["limit", "chunk_budget"],
     "cached_tokens": ["limit"],
     "buffer_bytes": ["limit"],
     "input_tokens": ["budget"],
-    "chunk_tokens": ["budget", "second_chunk"],
+    "chunk_tokens": ["budget", "second_chunk", "floor", "long_prefill", "alignment"],
+}
+ENGINES = {
+    "batch_full": ["flag", "slots", "pool"],
+    "prefill_delay": ["delayer", "free_slots", "interval", "cadence"],
+    "shard_scratch": ["scratch"],
+    "tile_budget": ["tiles"],
+    "state_slots": ["slots"],
+    "lora": ["adapter"],
+    "pooling_mode": ["mode"],
+    "storage": ["prefetch", "staging"],
+    "load_back": ["deferred", "loading", "lookup"],
+    "unattributed": ["not_told"],
+    "request_state": ["grammar", "more_input", "stale_output"],
+    "encoder": ["budget", "transfer"],
+    "paused": ["paused"],
 }
 NUMBERS = {
     Gate: [
         "batch_mode", "request_slots", "request_count", "kv_capacity", "extend_tokens", "cached_tokens",
-        "buffer_bytes", "input_tokens", "chunk_tokens",
+        "buffer_bytes", "input_tokens", "chunk_tokens", "batch_full", "prefill_delay", "shard_scratch", "tile_budget",
+        "state_slots", "lora", "pooling_mode", "storage", "load_back", "unattributed",
+        "request_state", "encoder", "paused",
     ],
     Reason: [
         "single_request", "slots", "limit", "pool", "lane", "can_never", "chunk_budget", "budget", "second_chunk",
+        "engine_limit", "current", "window", "floor", "flag", "delayer", "free_slots", "interval", "scratch", "tiles",
+        "adapter", "mode", "prefetch", "staging", "deferred", "not_told",
+        "preemption", "watermark", "reserved", "long_prefill", "alignment", "loading", "lookup", "grammar",
+        "more_input", "stale_output", "transfer", "paused", "cadence",
     ],
     Outcome: ["admit", "admit_chunk", "park", "wait", "refuse"],
     Verdict: ["pass", "refuse", "exempt", "off", "would_refuse", "not_evaluated"],
     HostHit: [
         "planned", "loaded", "below_threshold", "quota", "owner_lane", "allocator", "in_flight", "disabled",
-        "none_resident",
+        "none_resident", "controller",
     ],
 }  # fmt: skip
 """What each number in a record means; a number is never given another meaning, so this only grows at its end."""
 
 
 def test_gates_stand_in_the_order_of_the_ladder():
-    """The gates' numbers are their places in the documented ladder."""
-    assert [gate.word for gate in sorted(Gate)] == list(LADDER)
+    """The gates' numbers are their places in the documented ladder; those of engines come after it."""
+    assert [gate.word for gate in sorted(Gate)] == [*LADDER, *ENGINES]
+    assert [gate.word for gate in LADDER_GATES] == list(LADDER)
 
 
 def test_each_gate_has_its_closed_list_of_reasons():
     """Every gate gives the reasons documented for it and no others."""
-    assert {gate.word: [reason.word for reason in GATE_REASONS[gate]] for gate in Gate} == LADDER
+    assert {gate.word: [reason.word for reason in GATE_REASONS[gate]] for gate in Gate} == LADDER | ENGINES
 
 
 def test_every_reason_belongs_to_a_gate():
@@ -60,11 +101,12 @@ def test_the_soft_gates_are_the_four_that_never_starve():
     assert {gate.word for gate in SOFT_GATES} == {"request_count", "extend_tokens", "cached_tokens", "buffer_bytes"}
 
 
-def test_a_host_hit_is_loaded_or_skipped_for_one_of_seven_reasons():
+def test_a_host_hit_is_loaded_or_skipped_for_one_of_eight_reasons():
     """Every answer but a plan and a load is a skip with its reason."""
     skips = {answer.word for answer in HostHit if answer.status == "skipped"}
     assert skips == {
         "below_threshold", "quota", "owner_lane", "allocator", "in_flight", "disabled", "none_resident",
+        "controller",
     }  # fmt: skip
     assert HostHit.LOADED.status == "loaded"
     assert HostHit.PLANNED.status == "planned"
@@ -85,6 +127,11 @@ def test_a_host_hit_is_loaded_or_skipped_for_one_of_seven_reasons():
         (Gate.BUFFER_BYTES, Reason.LIMIT, "bytes"),
         (Gate.INPUT_TOKENS, Reason.BUDGET, "tokens"),
         (Gate.CHUNK_TOKENS, Reason.BUDGET, "tokens"),
+        (Gate.BATCH_FULL, Reason.FLAG, "requests"),
+        (Gate.BATCH_FULL, Reason.SLOTS, "slots"),
+        (Gate.BATCH_FULL, Reason.POOL, "tokens"),
+        (Gate.STATE_SLOTS, Reason.SLOTS, "slots"),
+        (Gate.STORAGE, Reason.PREFETCH, "tokens"),
     ],
 )
 def test_every_number_has_a_unit(gate, reason, unit):
