@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 import msgspec
 
 from estimator.errors import GlassgateError
-from ui.view.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ui.view.snapshot import Ask
+    from ui.view.snapshot import Ask, Snapshot
 
 SHORTEST_SECONDS: Final = 0.25
 """Between two looks at a run that lives: four repaints a second at most."""

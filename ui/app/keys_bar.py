@@ -1,0 +1,88 @@
+"""The footer: the panels by digit, then what the focused panel and the screen can do, as far as there is room."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+from textual.style import Style
+from textual.widget import Widget
+
+from ui.app.commands import LOOK_COMMANDS, PANEL_COMMANDS, TIME_COMMANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ui.app.command import Command
+
+
+class KeysBar(Widget):
+    """One line; a click on a key does what the key does."""
+
+    DEFAULT_CSS = """
+    KeysBar { height: 1; padding: 0 1; }
+    """
+
+    def __init__(self, enabled: Callable[[Command], bool]) -> None:
+        super().__init__()
+        self._enabled = enabled
+        self._view = ""
+        self._panel_commands: tuple[Command, ...] = ()
+
+    def show(self, view: str, panel_commands: tuple[Command, ...]) -> None:
+        """Draw it for this panel."""
+        if (view, panel_commands) != (self._view, self._panel_commands):
+            self._view, self._panel_commands = view, panel_commands
+            self.refresh()
+
+    def render(self) -> Content:
+        """The line."""
+        others = _by_word([*self._panel_commands, *LOOK_COMMANDS, *TIME_COMMANDS])
+        last = [each for each in others if each[0] in ("help", "quit")]
+        first = [each for each in others if each not in last]
+        return keys_line(self._view, first, last, self.content_size.width, self._enabled)
+
+
+Group = tuple[str, "list[Command]"]
+"""Commands that share a word in the footer."""
+
+
+def _by_word(commands: Sequence[Command]) -> list[Group]:
+    groups: dict[str, list[Command]] = {}
+    for command in commands:
+        if command.footer:
+            groups.setdefault(command.footer, []).append(command)
+    return list(groups.items())
+
+
+def keys_line(
+    view: str, first: Sequence[Group], last: Sequence[Group], width: int, enabled: Callable[[Command], bool]
+) -> Content:
+    """Panels, then what else fits, with help and the way out always there."""
+    gap = "  " if width >= 100 else " "
+    panels = [_entry(command.footer, [command], enabled, here=command.name == view) for command in PANEL_COMMANDS]
+    end = [_entry(word, commands, enabled) for word, commands in last]
+    room = width - sum(each.cell_length + len(gap) for each in (*panels, *end))
+    middle = []
+    for word, commands in first:
+        entry = _entry(word, commands, enabled)
+        if entry.cell_length + len(gap) <= room:
+            middle.append(entry)
+            room -= entry.cell_length + len(gap)
+    return Content(gap).join([*panels, *middle, *end]).truncate(width)
+
+
+def _entry(
+    word: str, commands: Sequence[Command], enabled: Callable[[Command], bool], *, here: bool = False
+) -> Content:
+    """The keys in bold and the word, dim where the command is off, reversed where it is what is shown."""
+    parts: list[tuple[str, str | Style]] = []
+    for command in commands:
+        key = Style(bold=True) if enabled(command) else Style(dim=True)
+        parts += [(command.shown, key + _click(command)), (" ", "")]
+    style = Style(reverse=here, dim=not here)
+    return Content.assemble(*parts, (word, style + _click(commands[0])))
+
+
+def _click(command: Command) -> Style:
+    return Style.from_meta({"@click": f"app.by_name({command.name!r})"})

@@ -1,0 +1,70 @@
+"""The line under the headline that says what is wrong or missing; it takes no room while nothing is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+from textual.widgets import Static
+
+from ui.app.colours import PRESENCES, WARN
+from ui.app.moments import SECOND, age, clock, wall_of
+
+if TYPE_CHECKING:
+    from ui.view.snapshot import Head, Snapshot
+
+
+class Notice(Static):
+    """One line or none."""
+
+    DEFAULT_CSS = """
+    Notice { height: auto; max-height: 2; padding: 0 1; display: none; }
+    Notice.shown { display: block; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+        self._words = Content("")
+
+    def say(self, words: Content) -> None:
+        """Say it, or nothing."""
+        if not words.is_same(self._words):
+            self._words = words
+            self.set_class(bool(words), "shown")
+            self.update(words)
+
+
+def notice_of(snapshot: Snapshot | None, trouble: str, wall_ns: int) -> Content:
+    """What is to be said of a snapshot: the engine or collector that is gone first, then what could not be read."""
+    parts: list[Content] = []
+    if snapshot is not None:
+        gone = _gone(snapshot.head, wall_ns)
+        if gone:
+            mark = PRESENCES[snapshot.head.presence]
+            parts.append(Content.assemble((f" {mark.sign} {mark.word} ", mark.style), f" {gone}"))
+    told = trouble or (snapshot.problem if snapshot is not None else "")
+    if told:
+        parts.append(Content.assemble(("cannot read: ", WARN), told))
+    if snapshot is not None:
+        if snapshot.missing:
+            parts.append(Content(snapshot.missing))
+        if snapshot.sought:
+            parts.append(Content(snapshot.sought))
+        if snapshot.head.losses:
+            parts.append(Content.styled(f"{snapshot.head.losses:,} frames of this record are lost", WARN))
+    return Content("   ").join(parts)
+
+
+def _gone(head: Head, wall_ns: int) -> str:
+    """That the numbers are old, of when they are, and what to do; empty while somebody feeds the record."""
+    if head.presence not in ("engine_gone", "collector_gone"):
+        return ""
+    last = wall_of(head, head.last_ns)
+    since = None if last is None or head.simulated else wall_ns - last
+    when = f"the last of {clock(head, head.last_ns)}" + (f", {age(since)}" if since and since > SECOND else "")
+    if head.presence == "engine_gone":
+        return f"its process died without an end; what stands here is {when}"
+    return (
+        f"nothing feeds this record; what stands here is {when}."
+        f" Start one beside the engine: glassgate collect {head.run}"
+    )
