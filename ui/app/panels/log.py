@@ -8,8 +8,9 @@ from textual.widgets import Static
 
 from ui.app.colours import BAD, DIM
 from ui.app.figures import lines, whole
+from ui.app.moments import clock
 from ui.app.panels.part import PartPanel
-from ui.app.panels.words import cell, clock
+from ui.app.panels.words import cell
 
 if TYPE_CHECKING:
     from typing import Any
@@ -51,5 +52,5 @@ class LogPanel(PartPanel):
             if each.closed_ns is None
         ] or [cell("none", DIM)]
         if not self.small:
-            told += [cell(f"{clock(each.at_ns, snapshot.head.first_ns)}  {each.text}") for each in log.lines]
+            told += [cell(f"{clock(snapshot.head, each.at_ns)}  {each.text}") for each in log.lines]
         self.query_one(Static).update(lines(told))

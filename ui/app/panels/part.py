@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 class PartPanel(Panel):
     """Calls `draw` when what `part` gives has changed, when its own size has, and once it is mounted."""
 
+    DEFAULT_CSS = """
+    PartPanel Static { text-wrap: nowrap; text-overflow: ellipsis; }
+    """
+
     def __init__(self, *, small: bool = False) -> None:
         super().__init__(small=small)
         self.snapshot: Snapshot | None = None
@@ -55,5 +59,9 @@ class PartPanel(Panel):
 
     def as_json(self) -> str | None:
         """What was drawn last, as indented JSON."""
-        part = None if self.snapshot is None else self.part(self.snapshot)
-        return None if part is None else msgspec.json.format(msgspec.json.encode(part), indent=2).decode()
+        return indented(None if self.snapshot is None else getattr(self.snapshot, self.PART, None))
+
+
+def indented(value: Any) -> str | None:
+    """A part of a snapshot as indented JSON; None for None."""
+    return None if value is None else msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

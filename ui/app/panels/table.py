@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 from rich.text import Text
+from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import DataTable
 
@@ -13,11 +14,6 @@ from ui.view.snapshot import MOST_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from textual.events import Resize
-
-_PADDING: Final = 2
-"""Cells that a column takes beside its width."""
 _SCROLLBAR: Final = 1
 _FEW: Final = 20
 """Rows taken off the end one by one; more of them at once are cheaper to fill anew."""
@@ -33,6 +29,8 @@ class Column(msgspec.Struct, frozen=True):
     drop: int = 0
     grows: bool = False
     """It takes what is left over."""
+    gap: int = 2
+    """Blank cells after it."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -42,17 +40,42 @@ class Row(msgspec.Struct, frozen=True):
     cells: Mapping[str, Content]
 
 
-class KeyedTable(DataTable[Content]):
-    """Rows are slots that stay; what they show changes, so that a refill costs what has changed."""
+class KeyedTable(DataTable[Content], inherit_bindings=False):
+    """Rows are slots that stay; what they show changes, so that a refill costs what has changed.
 
-    def __init__(self, columns: Sequence[Column]) -> None:
-        super().__init__(cursor_type="row", cursor_foreground_priority="renderable", show_header=True)
+    Enter is its panel's, and left and right are the screen's.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        each for each in DataTable.BINDINGS if isinstance(each, Binding) and each.key not in {"enter", "left", "right"}
+    ]
+
+    DEFAULT_CSS = """
+    KeyedTable {
+        background: transparent;
+        height: 1fr;
+        overflow-x: hidden;
+        scrollbar-size-vertical: 1;
+        &:focus { background-tint: transparent; }
+        & > .datatable--header, &:ansi > .datatable--header, &:focus > .datatable--header {
+            background: transparent; background-tint: transparent; text-style: dim;
+        }
+        & > .datatable--even-row, &:dark > .datatable--even-row { background: transparent; }
+        & > .datatable--hover, & > .datatable--cursor { background: transparent; color: $foreground; text-style: none; }
+        &:focus > .datatable--cursor {
+            background: $cursor; color: $foreground; text-style: $block-cursor-text-style;
+        }
+    }
+    """
+
+    def __init__(self, columns: Sequence[Column], *, id: str | None = None) -> None:  # noqa: A002 - Textual's word
+        super().__init__(cursor_type="row", cursor_foreground_priority="renderable", cell_padding=0, id=id)
         self.all_columns = tuple(columns)
         self.shown: tuple[Column, ...] = ()
         """The columns there is room for."""
         self._keys: list[str] = []
-        self._cells: list[tuple[Content, ...]] = []
-        self._rows: tuple[Row, ...] = ()
+        self._cells: list[list[Content]] = []
+        self._wanted: tuple[Row, ...] = ()
 
     @property
     def key_at(self) -> str | None:
@@ -61,7 +84,7 @@ class KeyedTable(DataTable[Content]):
 
     def fill(self, rows: Sequence[Row]) -> None:
         """Show these rows, the first 500 of them."""
-        self._rows = tuple(rows[:MOST_ROWS])
+        self._wanted = tuple(rows[:MOST_ROWS])
         if self.shown:
             self._fill()
 
@@ -72,9 +95,9 @@ class KeyedTable(DataTable[Content]):
         self.move_cursor(row=self._keys.index(key))
         return True
 
-    def on_resize(self, event: Resize) -> None:
-        """Choose the columns that fit, and fill them."""
-        columns = _fitting(self.all_columns, event.size.width - _SCROLLBAR)
+    def on_resize(self) -> None:
+        """Choose the columns that fit beside a scrollbar, and fill them."""
+        columns = _fitting(self.all_columns, self.outer_size.width - self.styles.gutter.width - _SCROLLBAR)
         if columns == self.shown:
             return
         key = self.key_at
@@ -83,25 +106,26 @@ class KeyedTable(DataTable[Content]):
         self._cells = []
         for column in columns:
             header = column.header.rjust(column.width) if column.right else column.header
-            self.add_column(Text(header, no_wrap=True, end=""), width=column.width, key=column.name)
+            self.add_column(Text(header, no_wrap=True, end=""), width=column.width + column.gap, key=column.name)
         self._fill()
         if key is not None:
             self.go_to(key)
 
     def _fill(self) -> None:
         held, place = self.key_at, self.cursor_row
-        cells = [tuple(_laid(row.cells[column.name], column) for column in self.shown) for row in self._rows]
-        self._shorten(len(cells))
-        for slot, row in enumerate(cells):
+        self._shorten(len(self._wanted))
+        for slot, row in enumerate(self._wanted):
             if slot == len(self._cells):
-                self.add_row(*row, key=str(slot))
-                self._cells.append(row)
+                self.add_row(*(_laid(row.cells[column.name], column) for column in self.shown), key=str(slot))
+                self._cells.append([row.cells[column.name] for column in self.shown])
                 continue
-            for column, old, new in zip(self.shown, self._cells[slot], row, strict=True):
-                if not old.is_same(new):
-                    self.update_cell(str(slot), column.name, new)
-            self._cells[slot] = row
-        self._keys = [row.key for row in self._rows]
+            held_cells = self._cells[slot]
+            for place_of, column in enumerate(self.shown):
+                new = row.cells[column.name]
+                if not new.is_same(held_cells[place_of]):
+                    self.update_cell(str(slot), column.name, _laid(new, column))
+                    held_cells[place_of] = new
+        self._keys = [row.key for row in self._wanted]
         if held in self._keys:
             place = self._keys.index(held)
         if self._keys and place != self.cursor_row:
@@ -127,7 +151,7 @@ def _fitting(columns: Sequence[Column], width: int) -> tuple[Column, ...]:
     """The columns that fit, those to be dropped first left out, and the one that grows grown."""
 
     def taken() -> int:
-        return sum(column.width + _PADDING for column in chosen)
+        return sum(column.width + column.gap for column in chosen) - (chosen[-1].gap if chosen else 0)
 
     chosen = list(columns)
     for column in sorted((each for each in columns if each.drop), key=lambda each: each.drop):

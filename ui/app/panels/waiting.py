@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual.content import Content
 
 from ui.app.colours import DIM, NEVER, gate_mark, gate_style
-from ui.app.figures import whole
-from ui.app.panels.messages import OpenRequest
-from ui.app.panels.part import PartPanel
+from ui.app.command import Command
+from ui.app.figures import of_limit, whole
+from ui.app.panels.messages import FilterWaiting, OpenRequest
+from ui.app.panels.part import PartPanel, indented
+from ui.app.panels.sql import of_run
 from ui.app.panels.table import Column, KeyedTable, Row
 from ui.app.panels.words import cell, plain, since
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from textual.app import ComposeResult
 
     from ui.view.snapshot import Panel as PanelName
     from ui.view.snapshot import Snapshot, WaitingRow
 
+_NEVER_MARK: Final = "✗"
 _COLUMNS: Final = (
-    Column("mark", "", 1),
-    Column("request", "request", 14),
-    Column("reason", "held by", 26, grows=True),
+    Column("mark", "", 1, gap=1),
+    Column("request", "request", 12),
+    Column("reason", "held by", 21, grows=True),
     Column("since", "for", 9, right=True),
-    Column("tried", "tried", 6, right=True, drop=3),
-    Column("overtaken", "overtaken", 9, right=True, drop=2),
-    Column("needs", "needs tok", 10, right=True),
-    Column("limit", "of", 10, right=True, drop=1),
+    Column("tried", "tried", 5, right=True, drop=4),
+    Column("overtaken", "overtaken", 9, right=True, drop=3),
+    Column("needs", "needs tok", 9, right=True),
+    Column("waited", "waited", 13, right=True, drop=2),
+    Column("numbers", "observed of limit", 38, drop=1),
 )
+_SQL: Final = """SELECT q.id AS request, q.arrival_ns, q.prompt_tokens, q.ended, d.pass AS last_pass, g.gate, e.reason,
+    d.observed, d.limit_value AS "limit", d.short_by
+FROM requests q LEFT JOIN decisions d ON d.run = q.run AND d.request = q.number AND d.pass = (
+    SELECT max(l.pass) FROM decisions l WHERE l.run = q.run AND l.request = q.number)
+LEFT JOIN gates g ON g.id = d.gate LEFT JOIN reasons e ON e.id = d.reason
+WHERE q.run = :run AND q.admit_pass IS NULL AND (q.ended IS NULL OR q.ended = 'can_never')
+ORDER BY q.ended IS NULL, q.number LIMIT :limit"""
 
 
 class WaitingPanel(PartPanel):
@@ -38,7 +47,23 @@ class WaitingPanel(PartPanel):
 
     PART: ClassVar[PanelName] = "waiting"
     TITLE = "Waiting room"
-    HELP = "Requests that wait."
+    HELP = """Every request that waits, the oldest first. Those that can never fit the pool stand before them, marked
+✗: they were refused at once and hold nobody up.
+
+* **held by**: the gate and the reason the request was told last; the letter and colour are the gate's. `behind X`:
+  no pass got as far as this request; it stands behind X, which was looked at.
+* **for**: how long that reason has held without a break; of one that was never looked at, since it arrived.
+* **tried**: passes that looked at it. **overtaken**: requests that arrived later and entered before it.
+* **needs tok**: tokens it needs to enter. **waited**: since it arrived.
+* **observed of limit**: what the gate saw with this request in the batch, what it allows, and by how much it is short.
+
+`—` is what the record does not hold. *Enter* opens the request. On a narrow screen columns go in this order:
+observed of limit, waited, overtaken, tried."""
+    COMMANDS: ClassVar[tuple[Command, ...]] = (
+        Command("open request", "enter", "open_request", "open", "Show the life of the request under the cursor."),
+        Command("later rows", "n", "page(1)", "", "Show the next rows of a long queue."),
+        Command("earlier rows", "p", "page(-1)", "", "Show the rows before."),
+    )
 
     def compose(self) -> ComposeResult:
         """One table."""
@@ -49,37 +74,74 @@ class WaitingPanel(PartPanel):
         return None if snapshot.waiting is None else (snapshot.waiting, snapshot.head.at_ns)
 
     def draw(self, snapshot: Snapshot) -> None:
-        """Fill the table."""
+        """Fill the table and tell how many there are."""
         room = snapshot.waiting
         if room is None:
             return
         now = snapshot.head.at_ns
         self.query_one(KeyedTable).fill([_row(row, now) for row in room.rows])
-        never = f", {whole(room.never_in_window)} can never fit" if room.never_in_window else ""
-        self.border_title = f"{self.TITLE}  {whole(room.total)} wait{never}"
+        told = [f"{whole(room.total)} wait"]
+        if room.never_in_window:
+            told.append(f"{whole(room.never_in_window)} can never fit")
+        if room.unnamed:
+            told.append(f"{whole(room.unnamed)} older ones not listed")
+        if room.total > len(room.rows):
+            told.append(f"rows {room.offset + 1:,} to {room.offset + len(room.rows):,}")
+        if snapshot.ask.waiting_filter:
+            told.append(f"filter {plain(snapshot.ask.waiting_filter)}")
+        self.border_title = Content(f"{self.TITLE}  {', '.join(told)}").markup
 
     def on_data_table_row_selected(self) -> None:
+        """Enter, or a click on the row of the cursor."""
+        self.action_open_request()
+
+    def action_open_request(self) -> None:
         """Open the request under the cursor."""
+        row = self._row_at()
+        if row is not None:
+            self.post_message(OpenRequest(row.request))
+
+    def action_page(self, pages: int) -> None:
+        """Ask for the rows after or before those shown."""
+        room = None if self.snapshot is None else self.snapshot.waiting
+        if self.snapshot is None or room is None:
+            return
+        ask = self.snapshot.ask
+        offset = max(0, room.offset + pages * ask.rows)
+        if offset < max(1, room.total) and offset != room.offset:
+            self.post_message(FilterWaiting(ask.waiting_filter, offset))
+
+    def raw(self) -> str | None:
+        """The row under the cursor as JSON."""
+        return indented(self._row_at())
+
+    def _row_at(self) -> WaitingRow | None:
+        room = None if self.snapshot is None else self.snapshot.waiting
         key = self.query_one(KeyedTable).key_at
-        if key is not None:
-            self.post_message(OpenRequest(key))
+        return None if room is None else next((row for row in room.rows if str(row.number) == key), None)
+
+    def as_sql(self) -> str | None:
+        """The requests that have not entered, with the last decision about each."""
+        return None if self.snapshot is None else of_run(_SQL, self.snapshot.head)
 
 
 def _row(row: WaitingRow, now: int | None) -> Row:
     stop = row.stop
     style = NEVER if row.never else ""
     mark = gate_mark(stop.gate) if stop is not None else None
+    numbers = "" if stop is None else of_limit(stop.observed, stop.limit, stop.short_by, stop.unit)
     return Row(
-        row.request,
+        str(row.number),
         {
-            "mark": cell("✗", NEVER) if row.never else cell(mark.sign, mark.style) if mark else cell(" "),
+            "mark": cell(_NEVER_MARK, NEVER) if row.never else cell(mark.sign, mark.style) if mark else cell(" "),
             "request": cell(row.request, style),
             "reason": _reason(row),
             "since": cell(since(row.since_ns if row.since_ns is not None else row.arrival_ns, now)),
             "tried": cell(whole(row.attempts)),
             "overtaken": cell(whole(row.overtaken)),
             "needs": cell(whole(row.needs), style),
-            "limit": cell(whole(stop.limit if stop is not None else None)),
+            "waited": cell(since(row.arrival_ns, now)),
+            "numbers": cell(numbers, style),
         },
     )
 
@@ -88,8 +150,8 @@ def _reason(row: WaitingRow) -> Content:
     stop = row.stop
     if row.never:
         return cell("can_never", NEVER)
-    words = cell(f"{stop.gate} {stop.reason}", gate_style(stop.gate)) if stop is not None else Content("")
+    words = None if stop is None else cell(f"{stop.gate} {stop.reason}", gate_style(stop.gate))
     if row.behind is not None:
-        behind = cell(f"behind {plain(row.behind)}")
-        return behind if stop is None else Content.assemble(behind, cell("  last "), words)
-    return words if stop is not None else cell("not looked at yet", DIM)
+        behind = cell(f"behind {row.behind}")
+        return behind if words is None else Content.assemble(behind, "  last ", words)
+    return cell("not looked at yet", DIM) if words is None else words

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from textual.content import Content
 
-from ui.app.figures import ABSENT, lasting, with_unit
+from store.words import duration
+from ui.app.figures import ABSENT, short, with_unit
+from ui.app.moments import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,24 +25,31 @@ def plain(text: str) -> str:
     return text if text.isprintable() else "".join(each if each.isprintable() else _UNPRINTABLE for each in text)
 
 
+@lru_cache(maxsize=8_192)
 def cell(text: str, style: str = "") -> Content:
     """One cell: a line of text in one style, never markup."""
     return Content.styled(plain(text), style) if style else Content(plain(text))
 
 
+def span(ns: int | None) -> str:
+    """A duration, calm enough to be repainted four times a second: tenths below ten seconds, seconds from there on."""
+    if ns is None:
+        return ABSENT
+    if ns < 10 * SECOND:
+        return f"{max(0, ns) / SECOND:.1f} s"
+    return f"{ns // SECOND} s" if ns < 60 * SECOND else duration(ns)
+
+
 def since(at_ns: int | None, now_ns: int | None) -> str:
     """How long ago a moment of the run's clock was at another; absent when either is."""
-    return ABSENT if at_ns is None or now_ns is None else lasting(max(0, now_ns - at_ns))
+    return ABSENT if at_ns is None or now_ns is None else span(now_ns - at_ns)
 
 
-def clock(at_ns: int | None, first_ns: int | None) -> str:
-    """A moment as time since the run began: 1:02:03.4."""
-    if at_ns is None:
-        return ABSENT
-    tenths = max(0, at_ns - (first_ns or 0)) // 100_000_000
-    minutes, tenths = divmod(tenths, 600)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{tenths // 10:02}.{tenths % 10}"
+def brief(number: int | None, unit: str) -> str:
+    """A number with its unit in at most nine characters: `1.2M tok`, `4.00 GiB`."""
+    if number is None or unit == "bytes":
+        return with_unit(number, unit)
+    return f"{short(number)} {with_unit(1, unit).removeprefix('1')}".replace("  ", " ").rstrip()
 
 
 def value_of(value: int | bool | None, unit: str) -> str:
@@ -53,15 +64,20 @@ def length(part: float, cells: int) -> str:
     return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(cells)
 
 
-def spark(values: Sequence[float | None], most: float | None = None, cells: int | None = None) -> str:
+def spark(
+    values: Sequence[float | None], most: float | None = None, cells: int | None = None, *, most_of: bool = False
+) -> str:
     """Values as one line of bars, the newest at the right; a stretch without a value is a blank.
 
-    `most` is what a full bar stands for, by default the largest value. With `cells`, as many of the newest values as
-    that, and the least of each where several share a cell.
+    `most` is what a full bar stands for, by default the largest value. Where several values share one of `cells`, the
+    least of them stands, or the most with `most_of`.
     """
     if cells is not None and len(values) > cells > 0:
+        edges = [len(values) * each // cells for each in range(cells + 1)]
+        pick = max if most_of else min
         values = [
-            _least(values[len(values) * each // cells : len(values) * (each + 1) // cells]) for each in range(cells)
+            pick((each for each in values[start:end] if each is not None), default=None)
+            for start, end in pairwise(edges)
         ]
     top = max((each for each in values if each is not None), default=0.0) if most is None else most
     line = "".join(
@@ -69,7 +85,3 @@ def spark(values: Sequence[float | None], most: float | None = None, cells: int 
         for each in values
     )
     return line if cells is None else line.rjust(cells)
-
-
-def _least(values: Sequence[float | None]) -> float | None:
-    return min((each for each in values if each is not None), default=None)
