@@ -27,6 +27,19 @@ class Journal(Protocol):
         """Append one frame."""
 
 
+def refusal_key(result: PassResult, revision: int, running: int) -> tuple[int, ...] | None:
+    """What makes two passes repeat one refusal: same head, gate and reason, nothing admitted; None for other passes.
+
+    An idle engine that refuses is another matter than a busy one.
+    """
+    if result.batch or len(result.decisions) != 1:
+        return None
+    refusal = result.decisions[0]
+    if refusal[1] not in (Outcome.WAIT, Outcome.PARK):
+        return None
+    return (refusal[0], refusal[2], refusal[3], revision, running == 0)
+
+
 class _Held:
     """A refusal that repeats, with first, last, least and greatest of its numbers."""
 
@@ -102,13 +115,11 @@ class Recorder:
         """
         self.passes = number = self.passes + 1
         batch, decisions, closed, looked_at, estimate, quota, room = result
-        refusal = decisions[0] if not batch and len(decisions) == 1 else None
         held = self._held
-        if refusal is not None and refusal[1] in (Outcome.WAIT, Outcome.PARK):
-            # An idle engine that refuses is another matter than a busy one, so it begins anew.
-            key = (refusal[0], refusal[2], refusal[3], self.revision, capacity.running == 0)
+        key = refusal_key(result, self.revision, capacity.running)
+        if key is not None:
             if held is not None and held.key == key:
-                held.add(start_ns, refusal, (number, start_ns, queue, queue - looked_at))
+                held.add(start_ns, decisions[0], (number, start_ns, queue, queue - looked_at))
                 if start_ns - held.written_ns >= REPEAT_EVERY_NS:
                     held.written_ns = start_ns
                     self._pending.append(held.record(ended=False))
@@ -140,6 +151,14 @@ class Recorder:
         )
         self.flush()
         return number
+
+    def settle(self, now_ns: int) -> None:
+        """Append what is pending, and how far a refusal has repeated if that was not written for a second."""
+        held = self._held
+        if held is not None and held.count > held.written and now_ns - held.written_ns >= REPEAT_EVERY_NS:
+            held.written_ns = now_ns
+            self._pending.append(held.record(ended=False))
+        self.flush()
 
     def end_repeats(self) -> None:
         """Write the last word on a refusal that repeated; call it also before a run ends."""

@@ -26,6 +26,8 @@ _TAGS: Final = {
     "KnobChange": 12,
     "Smoke": 13,
     "RunEnd": 14,
+    "Digest": 15,
+    "PrefixHashes": 16,
 }
 
 
@@ -223,6 +225,24 @@ class RunEnd(Record, frozen=True):
     requests: int
 
 
+class Digest(Record, frozen=True):
+    """What a rank other than the first of its group decided in one pass, as `controller.digest` sums it up.
+
+    A pass that repeats the refusal before it has none.
+    """
+
+    passed: int
+    digest: bytes
+    """16 bytes; empty for word that passes up to this one repeated the refusal of the last pass with a digest."""
+
+
+class PrefixHashes(Record, frozen=True):
+    """Salted hashes of a request's prefix, one for each 512 tokens, where they came later than its arrival."""
+
+    number: int
+    hashes: tuple[int, ...]
+
+
 AnyRecord = (
     RunStart
     | KnobsInForce
@@ -238,6 +258,8 @@ AnyRecord = (
     | KnobChange
     | Smoke
     | RunEnd
+    | Digest
+    | PrefixHashes
 )
 
 encode: Final = msgspec.msgpack.Encoder().encode

@@ -19,6 +19,8 @@ from estimator.errors import NotFoundError, RecordError, StorageError, UsageErro
 
 RUN_FORMAT = 1
 HOME_VARIABLE = "GLASSGATE_HOME"
+DATABASE = "glassgate.db"
+"""The database of a run, in the run's folder unless another was named when it began."""
 
 RunState = Literal["live", "ended", "engine_gone", "collector_gone"]
 
@@ -240,6 +242,23 @@ def list_runs(base: Path | None = None) -> list[ListedRun]:
         except (RecordError, StorageError) as error:
             listed.append(ListedRun(run, None, None, str(error)))
     return sorted(listed, key=lambda each: (each.info.started if each.info else "", each.run.path.name), reverse=True)
+
+
+def ranks_of(run: RunDirectory) -> list[RunDirectory]:
+    """Return the folders of all ranks of a run on this machine, the lowest rank first; at least the one given.
+
+    They stand beside each other and share the run's id. Raises RecordError if the one given cannot be read.
+    """
+    info, base = run.info, run.path.parent
+    found = {info.rank: run}
+    with contextlib.suppress(OSError):
+        for path in base.glob(f"{info.run_id}*"):
+            with contextlib.suppress(RecordError):
+                other = RunDirectory(path)
+                theirs = other.info
+                if theirs.run_id == info.run_id and path != run.path:
+                    found.setdefault(theirs.rank, other)
+    return [found[rank] for rank in sorted(found)]
 
 
 def _run_names(base: Path) -> list[str]:

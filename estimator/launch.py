@@ -40,3 +40,7 @@ def main() -> int:
         return SHADOWED
     importlib.import_module("ui.cli").main()
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

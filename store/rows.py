@@ -107,7 +107,8 @@ class Rows:
             records.Pass: self._pass, records.Repeat: self._repeat, records.StepEnd: self._step,
             records.Finish: self._finish, records.Abort: self._abort, records.Retract: self._retract,
             records.Preempt: self._preempt, records.LoadDone: self._load, records.KnobChange: self._knob_change,
-            records.Smoke: self._smoke, records.RunEnd: self._run_end,
+            records.Smoke: self._smoke, records.RunEnd: self._run_end, records.Digest: self._digest,
+            records.PrefixHashes: self._prefix_hashes,
         }  # fmt: skip
 
     @property
@@ -236,6 +237,12 @@ class Rows:
             known = self._known(number)
             if known[_FIRST_TOKEN] is None:
                 known[_FIRST_TOKEN] = end_ns
+
+    def _digest(self, r: records.Digest) -> None:
+        """Ranks are compared by `store.ranks`."""
+
+    def _prefix_hashes(self, r: records.PrefixHashes) -> None:
+        """The journal alone keeps them."""
 
     def _end(self, number: int, at_ns: int, ended: str, why: str | None, generated: int | None) -> None:
         self._at(at_ns)

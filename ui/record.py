@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from controller.liveness import is_held
-from controller.run_directory import RunDirectory, default_base, list_runs
+from controller.run_directory import DATABASE, RunDirectory, default_base, list_runs
 from estimator.errors import NotFoundError, RecordError, StorageError
 from store.collect import Collector
 from ui.output import narrate
 from ui.settings import load_settings
 
-DATABASE: Final = "glassgate.db"
-"""The database of a run, in the run's folder unless another was named when it began."""
 WAIT_SECONDS: Final = 30.0
 """How long a command waits for another one that is collecting the same run."""
 

@@ -4,7 +4,6 @@ Precedence, first wins: a command's own option; an environment variable `GLASSGA
 `GLASSGATE_CONFIG`, else `./glassgate.toml`, else `~/.config/glassgate/glassgate.toml`; the default.
 """
 
-import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -18,31 +17,26 @@ from pydantic_settings import (
 )
 
 from controller.knobs import KNOB_SPECS, Knobs
+from controller.settings import check_names, config_file
 from estimator.errors import InputError
 
 KnobText = str | int | float | bool | None
 
 
-def config_file() -> Path | None:
-    """The TOML file in force, or None. Raises InputError when GLASSGATE_CONFIG names a file that is not there."""
-    named = os.environ.get("GLASSGATE_CONFIG")
-    if named:
-        path = Path(named).expanduser()
-        if not path.is_file():
-            raise InputError(f"GLASSGATE_CONFIG is {named!r}, which is not a file; correct it or unset it")
-        return path
-    base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return next(
-        (path for path in (Path("glassgate.toml"), base / "glassgate" / "glassgate.toml") if path.is_file()), None
-    )
-
-
 class Settings(BaseSettings):
-    """What an operator may set once instead of on every command line. Knobs carry the names of `Knobs`."""
+    """What an operator may set once instead of on every command line. Knobs carry the names of `Knobs`.
+
+    Those that only a plug-in reads stand here too, since they stand in the same file; `controller.settings` lists all.
+    """
 
     model_config = SettingsConfigDict(env_prefix="GLASSGATE_", extra="forbid", env_ignore_empty=True)
 
     home: Path | None = Field(default=None, description="folder that keeps the runs")
+    collector: KnobText = None
+    database: KnobText = None
+    prometheus: KnobText = None
+    smoke: KnobText = None
+    can_never: KnobText = None
     shared_kv_batching: KnobText = None
     max_requests: KnobText = None
     max_extend_tokens: KnobText = None
@@ -83,10 +77,7 @@ class Settings(BaseSettings):
 
 def load_settings() -> Settings:
     """The settings of environment and file. Raises InputError naming the file or variable and what is wrong."""
-    known = {"GLASSGATE", "GLASSGATE_CONFIG", *(f"GLASSGATE_{name.upper()}" for name in Settings.model_fields)}
-    for name in os.environ:
-        if name.startswith("GLASSGATE_") and name.upper() not in known:
-            raise InputError(f"{name} is set but is no setting; the variables are {', '.join(sorted(known))}")
+    check_names()
     try:
         return Settings()
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

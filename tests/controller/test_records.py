@@ -6,12 +6,14 @@ import pytest
 from controller.records import (
     Abort,
     Arrival,
+    Digest,
     Finish,
     KnobChange,
     KnobsInForce,
     LoadDone,
     Pass,
     Preempt,
+    PrefixHashes,
     Record,
     Repeat,
     Retract,
@@ -42,11 +44,14 @@ SAMPLES = [
     KnobChange(12, "operator", 1, (("max_requests", None, 4),), True, "", "0042-7-ab.json"),
     Smoke(2, "cuda:0", 1 << 30, 1 << 30, 1 << 31, 1 << 35, False, "out of memory"),
     RunEnd(40, "end of workload", 1, 1),
+    Digest(3, b"\x00\xff" * 8),
+    PrefixHashes(1, (2**63 - 1, 5)),
 ]  # fmt: skip
 
 TAGS = {
     "RunStart": 1, "KnobsInForce": 2, "Arrival": 3, "Pass": 4, "Repeat": 5, "StepEnd": 6, "Finish": 7, "Abort": 8,
     "Retract": 9, "Preempt": 10, "LoadDone": 11, "KnobChange": 12, "Smoke": 13, "RunEnd": 14,
+    "Digest": 15, "PrefixHashes": 16,
 }  # fmt: skip
 
 
