@@ -363,6 +363,8 @@ class KnobPanel(msgspec.Struct, frozen=True):
     why_not: str
     setting: Setting | None = None
     """How the engine runs (`runs.setting`), from which the effect of a change is told before it is asked for."""
+    folder: str = ""
+    """The run's folder, in which a request for a change is left; empty where there is none."""
 
 
 class LifeSpan(msgspec.Struct, frozen=True):
