@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.journal import remove_cursor
-from controller.run_directory import RunDirectory, list_runs
+from controller.run_directory import RunDirectory, list_runs, ranks_of
 from estimator.errors import GlassgateError, RecordError
 from store.collect import SqliteSink
+from store.forward import Forwarder
 from store.lag import JournalHead
 from store.pipe import Pipe
 from store.standing import Standing, read_alarms, write_standings
@@ -47,8 +48,9 @@ _OVER: Final = frozenset({"ended", "engine_gone"})
 class Plan:
     """What a follower is to do.
 
-    `runs` is one run, or a folder of runs, in which those that appear later are followed too. `sinks` makes, by name,
-    the sinks beside SQLite. With `once` it catches up and stops. Stopping takes `shutdown_seconds` at most.
+    `runs` is one run with all its ranks on this machine, or a folder of runs; what appears later is followed too.
+    `sinks` makes, by name, the sinks beside SQLite. With `once` it catches up and stops, else it also passes on knob
+    requests to engines that take them by HTTP. Stopping takes `shutdown_seconds` at most.
     """
 
     runs: RunDirectory | Path
@@ -159,6 +161,7 @@ class Follower:
         self._finished: set[Path] = set()
         self._refused: dict[Path, tuple[GlassgateError, float]] = {}
         self._lanes = {name: _Lane(name) for name in plan.sinks}
+        self._forwarder = Forwarder(say)
         self._told: dict[str, str] = {}
         self.standings: tuple[Standing, ...] = ()
         """Where each sink stands, or stood when its run was left."""
@@ -181,9 +184,12 @@ class Follower:
         """
         for lane in self._lanes.values():
             lane.start()
+        if not self._plan.once:
+            self._forwarder.start()
         try:
             self._turn_until_over()
         finally:
+            self._forwarder.stop()
             behind = self._shut_down()
         self._raise_refusals()
         if behind:
@@ -237,14 +243,14 @@ class Follower:
             except GlassgateError as error:  # run.json cannot be read at this moment: as it was
                 self._tell(f"run {each.run.path.name}", str(error))
             standings += each.measure()
+        self._forwarder.runs = tuple(each.run for each in self._followed.values() if each.state not in _OVER)
         self.standings = (*self._left, *standings)
         self._tell_watcher()
         for standing in standings:
             self._tell(f"{standing.status.sink} of run {standing.status.run}", standing.status.last_error)
 
     def _take_up(self) -> None:
-        runs = self._plan.runs
-        found = [runs] if isinstance(runs, RunDirectory) else [listed.run for listed in list_runs(runs)]
+        runs, found = self._plan.runs, self._find()
         now = time.monotonic()
         over = sum(each.state in _OVER for each in self._followed.values())
         for run in found:
@@ -261,7 +267,7 @@ class Follower:
                 self._followed[path] = self._begin(run)
             except GlassgateError as error:
                 self._refused[path] = (error, now + _RETRY_SECONDS)
-                if not isinstance(runs, RunDirectory):  # a single run's error ends us, and is told then
+                if not isinstance(runs, RunDirectory) or path != runs.path:  # the run's own error ends us, told then
                     self._tell(f"run {path.name}", str(error))
                 continue
             over += state in _OVER
@@ -269,6 +275,15 @@ class Follower:
             self._finished.discard(path)
         for name, lane in self._lanes.items():
             lane.pipes = tuple(each.pipes[name] for each in self._followed.values())
+
+    def _find(self) -> list[RunDirectory]:
+        runs = self._plan.runs
+        if not isinstance(runs, RunDirectory):
+            return [listed.run for listed in list_runs(runs)]
+        try:
+            return ranks_of(runs)
+        except GlassgateError:  # why it cannot be read is told when it is begun
+            return [runs]
 
     def _begin(self, run: RunDirectory) -> _Followed:
         """Hold a run's collector lock and open its sinks. Raises what they raise, and then holds nothing."""
@@ -368,7 +383,7 @@ class Follower:
         if not self._refused:
             return
         (error, _), *_ = self._refused.values()
-        if isinstance(self._plan.runs, RunDirectory):
+        if len(self._refused) == 1 and isinstance(self._plan.runs, RunDirectory):
             raise error
         runs = len({*self._refused, *self._finished, *self._followed})
         raise type(error)(f"{len(self._refused)} of {runs} runs not collected to their end; the first: {error}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from controller.liveness import is_held
-from controller.run_directory import DATABASE, RunDirectory, default_base, list_runs
+from controller.run_directory import DATABASE, RunDirectory, default_base, list_runs, ranks_of
 from estimator.errors import NotFoundError, RecordError, StorageError
 from store.collect import Collector
 from ui.output import narrate
@@ -45,11 +45,13 @@ def find_record(database: Path | None, run: str | None) -> Iterator[Record]:
     found = RunDirectory.find(run, base) if run else _newest(base)
     path, name = database_of(found), found.info.run_id
     try:
-        _bring_up_to_date(found, path)
+        for each in (ranks := _together(found, path)):
+            _bring_up_to_date(each, path)
     except StorageError as error:
         with tempfile.TemporaryDirectory(prefix="glassgate-") as folder:
             narrate(f"glassgate: read into a passing database, since {error}")
-            _collect(found, Path(folder) / DATABASE)
+            for each in ranks:
+                _collect(each, Path(folder) / DATABASE)
             yield Record(Path(folder) / DATABASE, name)
         return
     except RecordError as error:
@@ -57,6 +59,13 @@ def find_record(database: Path | None, run: str | None) -> Iterator[Record]:
             f"{error}; the run's journal holds what has not been cleared away yet: move {path} aside and ask again"
         ) from None
     yield Record(path, name)
+
+
+def _together(run: RunDirectory, database: Path) -> list[RunDirectory]:
+    """The ranks of a run that are collected into one database."""
+    return [
+        each for each in ranks_of(run) if each.path == run.path or database_of(each).resolve() == database.resolve()
+    ]
 
 
 def _bring_up_to_date(run: RunDirectory, database: Path) -> None:

@@ -116,6 +116,11 @@ def take_forwarded(requests: Path, number: int) -> Forwarded | None:
     return None
 
 
+def is_forwarded(requests: Path, name: str) -> bool:
+    """Whether the request of that name was passed on and has no answer yet."""
+    return (requests / FOLDER / f"{number_of(name)}.json").exists()
+
+
 def list_forwarded(requests: Path) -> list[Forwarded]:
     """What was left and nobody has answered yet, the oldest first. Nothing is taken."""
     found = []
