@@ -9,7 +9,6 @@ from textual.message import Message
 from textual.widgets import Static
 
 from ui.app.command import Command
-from ui.app.copying import sql_of_run
 from ui.app.lines import Lines
 from ui.app.moments import clock
 from ui.app.panel import Panel
@@ -239,13 +238,10 @@ the cursor is opened below: its members, and every decision with its gates in th
 
     def as_sql(self) -> str | None:
         """The passes shown, by number."""
+        from ui.app.panels.sql import of_run  # noqa: PLC0415 - it brings the store's queries with it
+
         rows, snapshot = self._lines.rows, self.snapshot
         if not rows or snapshot is None:
             return None
-        return sql_of_run(
-            "SELECT p.* FROM v_passes p JOIN runs r ON r.id = p.run WHERE {run} AND p.number BETWEEN {first} AND {last}"
-            " ORDER BY p.number DESC",
-            snapshot.head,
-            first=rows[-1].number,
-            last=rows[0].number,
-        )
+        sql = "SELECT * FROM v_passes WHERE run = :run AND number BETWEEN {} AND {} ORDER BY number DESC"
+        return of_run(sql.format(rows[-1].number, rows[0].number), snapshot.head)

@@ -9,7 +9,6 @@ from textual.message import Message
 
 from ui.app.batches import CURSOR_COMMANDS
 from ui.app.command import Command
-from ui.app.copying import sql_of_run
 from ui.app.detail_lines import DetailLine, detail_lines
 from ui.app.lines import Lines
 from ui.app.panel import Panel
@@ -164,11 +163,9 @@ mode.
 
     def as_sql(self) -> str | None:
         """The checks of the pass."""
+        from ui.app.panels.sql import of_run  # noqa: PLC0415 - it brings the store's queries with it
+
         if self._detail is None or self.snapshot is None:
             return None
-        return sql_of_run(
-            "SELECT c.* FROM checks c JOIN runs r ON r.id = c.run WHERE {run} AND c.pass = {number}"
-            " ORDER BY c.position, c.gate_number",
-            self.snapshot.head,
-            number=self._detail.row.number,
-        )
+        sql = "SELECT * FROM checks WHERE run = :run AND pass = {} ORDER BY position, gate_number"
+        return of_run(sql.format(self._detail.row.number), self.snapshot.head)

@@ -32,12 +32,14 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("request", 7, "ui.app.panels.request", "RequestPanel", "the life of one request"),
     Place("log", 8, "ui.app.panels.log", "LogPanel", "alarms and what happened"),
 )
+PLACE_OF: Final[dict[str, Place]] = {place.name: place for place in PLACES}
+"""The panels by name."""
 BESIDE: Final[tuple[PanelName, ...]] = ("gates", "hits", "buffers", "log")
 """The small panels of the right column, from the top."""
 
 
 def panel_class(name: PanelName) -> type[Panel]:
     """The class of a panel."""
-    place = next(each for each in PLACES if each.name == name)
+    place = PLACE_OF[name]
     found: type[Panel] = getattr(importlib.import_module(place.module), place.cls)
     return found
