@@ -1,0 +1,74 @@
+"""Whether a run lives: from the locks in its folder, and from what its record brings."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from estimator.errors import GlassgateError
+from ui.view.head import Life
+
+if TYPE_CHECKING:
+    from controller.run_directory import RunDirectory, RunState
+    from ui.view.clock import Clock
+    from ui.view.head import Standing
+    from ui.view.moment import RunRow
+    from ui.view.snapshot import Presence
+
+LOOK_NS: Final = 500_000_000
+"""The locks are looked at again after so long."""
+IDLE_NS: Final = 2_000_000_000
+"""An engine with nobody waiting is idle when no pass has come for so long."""
+
+
+class Pulse:
+    """The presence of one run, looked at twice a second at most."""
+
+    def __init__(self, folder: RunDirectory | None, clock: Clock) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._looked_ns = -1
+        self._state: RunState | None = None
+        self._seen: tuple[int, int, bool] | None = None
+        """The last pass, when it was first seen here, and whether it was there at the first look."""
+
+    @property
+    def state(self) -> RunState | None:
+        """What the folder's locks say; None without a folder."""
+        now_ns = self._clock.monotonic_ns()
+        if self._folder is not None and (self._looked_ns < 0 or now_ns - self._looked_ns >= LOOK_NS):
+            self._looked_ns = now_ns
+            with suppress(GlassgateError):  # a folder that has just gone: what was known of it stands
+                self._state = self._folder.state
+        return self._state
+
+    def life(self, run: RunRow | None, standing: Standing | None) -> Life:
+        """The presence at this moment, and the age of the last pass in real time."""
+        state = self.state
+        if state is None:
+            return Life("recording" if run is None or run.end_ns is None else "ended")
+        if state == "ended":
+            return Life("ended")
+        quiet_ns, found = self._quiet(run, standing)
+        presence: Presence = state
+        if state == "live" and (standing is None or not standing.queue) and quiet_ns >= IDLE_NS:
+            presence = "idle"
+        return Life(presence, None if found else quiet_ns)
+
+    def now_ns(self, run: RunRow) -> int | None:
+        """The time of the run's clock; None where that is simulated, or the record does not go on."""
+        if run.simulated or run.wall_ns is None or run.start_ns is None or self.state != "live":
+            return None
+        return run.start_ns + self._clock.wall_ns() - run.wall_ns
+
+    def _quiet(self, run: RunRow | None, standing: Standing | None) -> tuple[int, bool]:
+        """Real time since the last pass; in simulated time since it was seen here, and whether it was there before."""
+        if run is not None and standing is not None and not run.simulated:
+            wall_ns = run.wall_of(standing.last_ns)
+            if wall_ns is not None:
+                return max(0, self._clock.wall_ns() - wall_ns), False
+        now_ns = self._clock.monotonic_ns()
+        passes = standing.passes if standing is not None else 0
+        if self._seen is None or self._seen[0] != passes:
+            self._seen = passes, now_ns, self._seen is None
+        return now_ns - self._seen[1], self._seen[2]

@@ -1,0 +1,159 @@
+"""The reader: one thread that answers the newest ask, and again whenever a run that is followed has moved on."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from estimator.errors import GlassgateError
+from ui.view.snapshot import Ask, Head, Quantiles, Snapshot
+from ui.view.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ui.view.source import Source
+
+EVERY_S: Final = 0.25
+"""A run that is followed is looked at again after so long."""
+BEAT_S: Final = 1.0
+"""Where nothing new was written, the ages on the screen are brought up to date after so long."""
+_NONE: Final = Quantiles(None, None, None, 0)
+
+
+class SnapshotReader(Protocol):
+    """What the screen reads from. `start` is called once, before the first ask."""
+
+    def start(self, tell: Callable[[Snapshot], None]) -> None:
+        """From here on, hand every snapshot to `tell`, from any thread."""
+
+    def ask(self, ask: Ask) -> None:
+        """What is to be shown; it stands until the next one. An older one may go without an answer."""
+
+    def close(self) -> None:
+        """Hand over no more."""
+
+
+class Answering(Protocol):
+    """What a reader's thread asks; `ui.view.view.View` is one."""
+
+    def answer(self, ask: Ask) -> Snapshot:
+        """A snapshot."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether another answer may say something else."""
+
+    def interrupt(self) -> None:
+        """End a long read, from any thread."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+class Reader:
+    """A `SnapshotReader` with a thread of its own. Errors become `Snapshot.problem`, with what was shown before."""
+
+    def __init__(self, source: Source, view: Callable[[], Answering] | None = None) -> None:
+        self._view = view or (lambda: View(source))
+        self._news = threading.Condition()
+        self._ask: Ask | None = None
+        self._asked = False
+        self._closed = False
+        self._tell: Callable[[Snapshot], None] = _nobody
+        self._last: Snapshot | None = None
+        self._reading: Answering | None = None
+        self._thread = threading.Thread(target=self._run, name="glassgate-reader", daemon=True)
+
+    def start(self, tell: Callable[[Snapshot], None]) -> None:
+        """From here on, hand every snapshot to `tell`, from the reader's thread."""
+        self._tell = tell
+        self._thread.start()
+
+    def ask(self, ask: Ask) -> None:
+        """What is to be shown; it stands until the next one."""
+        with self._news:
+            self._ask, self._asked = ask, True
+            self._news.notify()
+
+    def close(self) -> None:
+        """End the thread; no snapshot is handed over after this returns."""
+        with self._news:
+            self._closed = True
+            self._news.notify()
+        reading = self._reading
+        if reading is not None:
+            reading.interrupt()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        view = self._reading = self._view()
+        quiet = 0.0
+        try:
+            while (wanted := self._next()) is not None:
+                asked, ask = wanted
+                quiet = 0.0 if asked else quiet + EVERY_S
+                if asked or quiet >= BEAT_S or self._moved(view):
+                    quiet = 0.0
+                    self._hand_over(self._answer(view, ask))
+        finally:
+            view.close()
+
+    def _next(self) -> tuple[bool, Ask] | None:
+        """Wait for an ask or for the time to look again; whether it is a new one, and the ask. None at the end."""
+        with self._news:
+            while not self._closed:
+                if self._asked and self._ask is not None:
+                    self._asked = False
+                    return True, self._ask
+                if not self._news.wait(EVERY_S if self._follows else None) and self._ask is not None:
+                    return False, self._ask
+        return None
+
+    @property
+    def _follows(self) -> bool:
+        """Whether the same ask may get another answer by and by."""
+        last = self._last
+        if self._ask is None or last is None:
+            return False
+        ended = self._ask.at_ns is not None or last.head.presence in ("ended", "recording")
+        return not ended or not last.complete or bool(last.problem)
+
+    def _moved(self, view: Answering) -> bool:
+        try:
+            return view.changed
+        except (GlassgateError, sqlite3.Error):
+            return True
+
+    def _answer(self, view: Answering, ask: Ask) -> Snapshot | None:
+        """An answer, or what was shown before with what went wrong."""
+        try:
+            self._last = view.answer(ask)
+        except (GlassgateError, sqlite3.Error) as error:
+            if self._closed:
+                return None
+            last = self._last if self._last is not None else _empty(ask)
+            self._last = msgspec.structs.replace(last, ask=ask, problem=str(error))
+        return self._last
+
+    def _hand_over(self, snapshot: Snapshot | None) -> None:
+        if snapshot is not None and not self._closed:
+            self._tell(snapshot)
+
+
+def _nobody(_snapshot: Snapshot) -> None:
+    """Nobody listens yet."""
+
+
+def _empty(ask: Ask) -> Snapshot:
+    """A snapshot of nothing, for an error that came before anything was read."""
+    head = Head(
+        run="", rank=0, engine=None, version=None, model=None, simulated=False, presence="recording", at_ns=None,
+        wall_ns=None, first_ns=None, last_ns=None, last_pass=None, last_pass_age_ns=None, revision=None, queue=None,
+        running=None, ttft=_NONE, queue_time=_NONE, binding=None, strip=(), passes_in_window=0,
+    )  # fmt: skip
+    return Snapshot(ask=ask, head=head, runs=())

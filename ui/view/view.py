@@ -1,0 +1,148 @@
+"""The view: answers what the screen asks for, from one database at a time."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from estimator.errors import NotFoundError
+from store.database import failures
+from ui.view.clock import SystemClock
+from ui.view.detail import read_detail
+from ui.view.head import read_head, read_standing
+from ui.view.moment import moment_of, read_runs
+from ui.view.opened import Opened
+from ui.view.passes import read_passes
+from ui.view.presence import Pulse
+from ui.view.runs import Runs
+from ui.view.snapshot import Ask, Head, Quantiles, Snapshot
+
+if TYPE_CHECKING:
+    from ui.view.clock import Clock
+    from ui.view.memory import Memory
+    from ui.view.moment import Moment, RunRow
+    from ui.view.source import Place, Source
+
+DECIDE_NS: Final = 40_000_000
+"""Decisions of the window are read for so long in one answer; what is left is read with the next ones."""
+_NONE: Final = Quantiles(None, None, None, 0)
+
+
+class View:
+    """Reads what `source` names, for one thread. It keeps one database open."""
+
+    def __init__(self, source: Source, clock: Clock | None = None) -> None:
+        self._source = source
+        self._clock = SystemClock() if clock is None else clock
+        self._runs = Runs(source, self._clock)
+        self._opened: Opened | None = None
+        self._complete = True
+
+    def answer(self, ask: Ask, *, whole: bool = False) -> Snapshot:
+        """What was asked for, read in one transaction. `whole` reads the window to its end, however long that takes.
+
+        Raises RecordError, StorageError and NotFoundError.
+        """
+        began_ns = time.perf_counter_ns()
+        place = self._source.place_for(ask)
+        if place.folder is not None and not place.database.exists():
+            self.close()
+            return self._not_collected(ask, place, began_ns)
+        opened = self._open(place)
+        with failures(place.database):
+            opened.connection.execute("BEGIN")
+            try:
+                opened.look()
+                rows = read_runs(opened.connection)
+                row = _chosen(rows, ask, place)
+                if row is None:
+                    return self._not_collected(ask, place, began_ns)
+                choices = self._runs.choices(rows, opened, whole=whole)
+                pulse = opened.pulse(row)
+                moment = moment_of(opened.connection, row, ask.at_ns, pulse.now_ns(row))
+                snapshot = fill(ask, moment, opened.memory(row), pulse, None if whole else began_ns + DECIDE_NS)
+            finally:
+                opened.connection.execute("ROLLBACK")
+        self._complete = snapshot.complete and self._runs.complete
+        return msgspec.structs.replace(snapshot, runs=choices, took_ns=time.perf_counter_ns() - began_ns)
+
+    @property
+    def changed(self) -> bool:
+        """Whether another answer may say something else. Raises StorageError."""
+        opened = self._opened
+        if opened is None or not self._complete or opened.replaced:
+            return True
+        with failures(opened.place.database):
+            return opened.changed
+
+    def interrupt(self) -> None:
+        """End a long read, from any thread."""
+        opened = self._opened
+        if opened is not None:
+            with suppress(Exception):
+                opened.connection.interrupt()
+
+    def close(self) -> None:
+        """Close the database."""
+        if self._opened is not None:
+            self._opened.close()
+        self._opened = None
+
+    def _open(self, place: Place) -> Opened:
+        """The database at a place, opened anew if it is another file by now."""
+        opened = self._opened
+        if opened is None or opened.place != place or opened.replaced:
+            self.close()
+            opened = self._opened = Opened(place, self._source.base, self._clock)
+        return opened
+
+    def _not_collected(self, ask: Ask, place: Place, began_ns: int) -> Snapshot:
+        """What can be said of a run of which the database holds nothing yet."""
+        if place.folder is None:
+            raise NotFoundError(f"database {place.database} holds no run of that name; record one into it")
+        info = place.folder.info
+        presence = Pulse(place.folder, self._clock).life(None, None).presence
+        head = Head(
+            run=info.run_id, rank=info.rank, engine=info.engine, version=info.version, model=info.model,
+            simulated=False, presence=presence, at_ns=None, wall_ns=None, first_ns=None, last_ns=None, last_pass=None,
+            last_pass_age_ns=None, revision=None, queue=None, running=None, ttft=_NONE, queue_time=_NONE,
+            binding=None, strip=(), passes_in_window=0, end_reason=info.end_reason,
+        )  # fmt: skip
+        name = place.folder.path.name
+        missing = f"nothing of run {name} is in {place.database} yet; `glassgate collect {name}` takes its journal in"
+        return Snapshot(
+            ask=ask, head=head, runs=self._runs.choices([], None), missing=missing,
+            took_ns=time.perf_counter_ns() - began_ns,
+        )  # fmt: skip
+
+
+def fill(ask: Ask, moment: Moment, memory: Memory, pulse: Pulse, deadline_ns: int | None) -> Snapshot:
+    """The parts that were asked for, at one moment. Raises sqlite3.Error."""
+    window = memory.window.at(moment, deadline_ns)
+    head = read_head(moment, window, memory, pulse.life(moment.run, read_standing(moment)))
+    live = "live" in ask.panels
+    passes = read_passes(moment, ask, memory) if live else None
+    detail = None
+    if passes is not None:
+        number = ask.open_pass
+        if number is None and passes.rows:
+            number = passes.rows[0].number
+        detail = None if number is None else read_detail(moment, number, memory)
+    return Snapshot(
+        ask=ask, head=head, runs=(), passes=passes.rows if passes else (),
+        older_passes=passes is not None and passes.older, newer_passes=passes is not None and passes.newer,
+        detail=detail, complete=window.complete,
+    )  # fmt: skip
+
+
+def _chosen(rows: list[RunRow], ask: Ask, place: Place) -> RunRow | None:
+    """The run that was asked for, else the one the place names, else the one begun last."""
+    if ask.run is not None:
+        return next((row for row in rows if row.id == ask.run), None)
+    if place.run is None:
+        return rows[0] if rows else None
+    fitting = [row for row in rows if row.name == place.run]
+    return next((row for row in fitting if row.rank == place.rank), None)
