@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
@@ -12,11 +13,10 @@ from ui.app.command import Command
 from ui.app.lines import Lines
 from ui.app.moments import clock
 from ui.app.panel import Panel
-from ui.app.pass_line import legend, pass_line, scale_of
+from ui.app.pass_line import legend, marks, pass_line, scale_of
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
-    from textual.content import Content
 
     from ui.view.snapshot import Panel as PanelName
     from ui.view.snapshot import PassRow, Snapshot
@@ -38,8 +38,8 @@ class PassLines(Lines):
         super().__init__(id="passes")
         self.rows: tuple[PassRow, ...] = ()
         self.times: dict[int, str] = {}
-        self.computed_only = False
-        self.scale = 0
+        self.joined = False
+        self.scale = scale_of((), joined=False)
 
     @property
     def count(self) -> int:
@@ -49,13 +49,7 @@ class PassLines(Lines):
     def line(self, index: int, width: int) -> Content:
         """One pass."""
         row = self.rows[index]
-        return pass_line(
-            row,
-            width,
-            self.scale,
-            time=self.times.get(row.number, ""),
-            computed_only=self.computed_only,
-        )
+        return pass_line(row, width, self.scale, time=self.times.get(row.number, ""))
 
 
 class BatchesPanel(Panel):
@@ -66,10 +60,10 @@ class BatchesPanel(Panel):
     HELP = """\
 Each line is one pass: an attempt to form a prefill batch from the queue. The newest is at the top.
 
-The bar is the batch in tokens: what was cached on the device, what was loaded from the host, what the pass computed,
-and the room left to the limit that closed it (or to the tightest limit, when nothing did). All bars have one scale,
-said in the line above them; `b` shows computed tokens alone, which tells more when prefixes are long. At the end
-stands the gate that closed the pass and by how much.
+The bar is the batch in tokens: at its left what was cached on the device and what was loaded from the host; at its
+right what the pass computed and the room left to the limit that closed it (or to the tightest limit, when nothing did).
+What a full bar stands for is said in the line above. Prefixes are often much longer than what is computed, so the two
+have a scale each; `b` draws all of it to one scale. At the end stands the gate that closed the pass and by how much.
 
 A thin line is a pass that admitted nothing; passes that met the same refusal again are counted on it. The pass under
 the cursor is opened below: its members, and every decision with its gates in the order of their evaluation.
@@ -77,7 +71,7 @@ the cursor is opened below: its members, and every decision with its gates in th
     COMMANDS: ClassVar[tuple[Command, ...]] = (
         *CURSOR_COMMANDS,
         Command("open pass", "enter", "open", "open", "Go into the pass under the cursor."),
-        Command("bar scale", "b", "scale", "", "Draw computed tokens alone, or all tokens of a batch."),
+        Command("bar scale", "b", "scale", "", "Draw cached and computed tokens to one scale, or each to its own."),
     )
 
     class Open(Message):
@@ -122,7 +116,7 @@ the cursor is opened below: its members, and every decision with its gates in th
         rows = snapshot.passes
         if self.faults_only:
             rows = tuple(row for row in rows if not row.members)
-        scale = scale_of(rows, computed_only=self._lines.computed_only)
+        scale = scale_of(rows, joined=self._lines.joined)
         if rows != self._lines.rows or scale != self._lines.scale:
             self._lines.rows, self._lines.scale = rows, scale
             self._lines.times = {row.number: clock(snapshot.head, row.start_ns) for row in rows}
@@ -142,13 +136,13 @@ the cursor is opened below: its members, and every decision with its gates in th
     def _draw_legend(self) -> None:
         width = self._lines.size.width
         if width:
-            self._legend.update(legend(width, self._lines.scale, computed_only=self._lines.computed_only))
+            self._legend.update(legend(width, self._lines.scale))
 
     def _draw_title(self, snapshot: Snapshot) -> None:
         filters = [f"filter {snapshot.ask.pass_filter}"] if snapshot.ask.pass_filter else []
         if self.faults_only:
             filters.append("only passes that admitted nothing")
-        self.border_title = "  ".join([self.TITLE, *filters])
+        self.border_title = Content.assemble("  ".join([self.TITLE, *filters]), "  ", marks())
         if self._lines.rows:
             self.border_subtitle = ""
             return
@@ -222,9 +216,8 @@ the cursor is opened below: its members, and every decision with its gates in th
             self.post_message(self.Open())
 
     def action_scale(self) -> None:
-        """Computed tokens alone, or all."""
-        self._lines.computed_only = not self._lines.computed_only
-        self._lines.scale = 0
+        """One scale for all tokens, or one each for cached and computed ones."""
+        self._lines.joined = not self._lines.joined
         if self.snapshot is not None:
             self.show(self.snapshot)
 

@@ -19,7 +19,7 @@ Screen { layout: vertical; background: $background; color: $foreground; }
 
 .panel { height: 1fr; padding: 0 1; border-top: solid $line; border-title-color: $foreground; }
 .panel { border-title-style: bold; border-subtitle-color: $foreground; }
-.panel:focus-within { border-top: heavy $line-focus; border-title-style: bold reverse; }
+.panel:focus-within { border-top: heavy $line-focus; }
 .legend { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
 
 #left BatchesPanel { height: 3fr; min-height: 4; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median_high
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ui.view.snapshot import PassRow, Stop
 
 _STEPS: Final = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
+_FINE: Final = range(10, 101)
 _PASS: Final = 9
 _MEMBERS: Final = 3
 _GATE: Final = 13
@@ -35,65 +37,106 @@ class Shape(msgspec.Struct, frozen=True):
 
 def shape(width: int) -> Shape:
     """The columns that fit: the bar takes what is left."""
-    fixed = _PASS + 1 + _MEMBERS + 2 + 2 + 2 + _GATE + 1
+    fixed = _PASS + 1 + _MEMBERS + 2 + 2 + _GATE + 1
     if width < 74:
-        columns = (0, 0, 0, max(0, min(11, width - fixed - _LEAST_BAR)))
+        columns = (0, 0, 0, max(0, min(13, width - fixed - _LEAST_BAR)))
     elif width < 92:
-        columns = (0, 7, 0, 15)
+        columns = (0, 0, 0, 13)
     elif width < 110:
-        columns = (9, 7, 7, 15)
+        columns = (9, 8, 7, 15)
     else:
-        columns = (9, 7, 7, 31)
+        columns = (9, 8, 8, 31)
     time, computed, cached, number = columns
     return Shape(time, max(_LEAST_BAR, width - fixed - sum(columns)), computed, cached, number)
 
 
-def scale_of(rows: Sequence[PassRow], *, computed_only: bool) -> int:
-    """Tokens that a full bar stands for: the largest batch with its room, rounded up so that it seldom changes."""
-    most = max((_total(row, computed_only=computed_only) for row in rows), default=0)
+class Scale(msgspec.Struct, frozen=True):
+    """Tokens that a full bar stands for. Cached and computed tokens have one each unless `joined`."""
+
+    cached: int
+    computed: int
+    joined: bool = False
+
+
+def scale_of(rows: Sequence[PassRow], *, joined: bool) -> Scale:
+    """The scale that holds every batch; a full bar of computed tokens is their limit in most passes, if there is one.
+
+    Room beyond that ends with the bar, so that one pass that another gate closed does not shrink all others.
+    """
+    cached = max((row.device + row.loaded for row in rows), default=0)
+    computed = max((row.computed for row in rows), default=0)
+    limits = [row.computed + row.room for row in rows if row.room is not None and row.members]
+    if limits:
+        computed = max(computed, median_high(limits))
+    if joined:
+        most = max((row.device + row.loaded + row.computed + (row.room or 0) for row in rows), default=0)
+        return Scale(_rounded(most), _rounded(most), joined=True)
+    return Scale(_rounded(cached), _rounded(computed, _FINE))
+
+
+def _rounded(most: int, steps: Sequence[int] = _STEPS) -> int:
+    """Rounded up to few digits, so that it seldom changes."""
     if most <= 10:
         return 10
     power = int(10 ** (len(str(most)) - 2))
-    return next(step * power for step in _STEPS if step * power >= most)
+    return next(step * power for step in steps if step * power >= most)
 
 
-def _total(row: PassRow, *, computed_only: bool) -> int:
-    cached = 0 if computed_only else row.device + row.loaded
-    return cached + row.computed + (row.room or 0)
+def _halves(cells: int) -> tuple[int, int]:
+    """Cells of cached and of computed tokens, one being left for the line between them."""
+    cached = (cells - 1) * 2 // 5
+    return cached, cells - 1 - cached
 
 
-def legend(width: int, scale: int, *, computed_only: bool) -> Content:
-    """The line above the passes: what the columns and marks are, and what a full bar stands for."""
+def legend(width: int, scale: Scale) -> Content:
+    """The line above the passes: what the columns are, and what a full bar stands for."""
     columns = shape(width)
-    tiers = (COMPUTED, ROOM) if computed_only else (DEVICE, LOADED, COMPUTED, ROOM)
-    marks = Content.assemble(*(part for mark in tiers for part in (f"{mark.word} ", (mark.sign, mark.style), "  ")))
-    full = f"full bar {short(scale)}"
-    room = columns.bar + 2
-    if marks.cell_length + len(full) > room:
-        marks = Content.assemble(*(part for mark in tiers for part in ((mark.sign, mark.style), f"{mark.word[:6]} ")))
-    if marks.cell_length + len(full) <= room:
-        marks = marks.pad_right(room - marks.cell_length - len(full)) + full
-    marks = marks.truncate(room, ellipsis=True).pad_right(max(0, room - marks.cell_length))
+    cached, computed = _halves(columns.bar)
+    bars = (
+        _full("a full bar is", scale.computed, columns.bar)
+        if scale.joined
+        else f"{_full('cached, full', scale.cached, cached)}│{_full('computed, full', scale.computed, computed)}"
+    )
     return Content.assemble(
         "time".ljust(columns.time) if columns.time else "",
         f"{'pass':>{_PASS}} ",
         f"{'n':>{_MEMBERS}}  ",
-        marks,
+        bars,
         f"{'comp.':>{columns.computed}}" if columns.computed else "",
         f"{'cached':>{columns.cached}}" if columns.cached else "",
         "  closed by",
     ).stylize(DIM)
 
 
-def pass_line(row: PassRow, width: int, scale: int, *, time: str = "", computed_only: bool = False) -> Content:
+def _full(words: str, tokens: int, cells: int) -> str:
+    """What a full bar stands for, in that many cells."""
+    told = short(tokens)
+    tellings = (f"{words} {told}", f"{words.split(', ', maxsplit=1)[0]} {told}", told)
+    return next((each for each in tellings if len(each) <= cells), told[:cells]).ljust(cells)
+
+
+def marks() -> Content:
+    """What the marks of a bar stand for."""
+    tiers = (DEVICE, LOADED, COMPUTED, ROOM)
+    return Content("  ").join(Content.assemble((mark.sign, mark.style), " ", (mark.word, DIM)) for mark in tiers)
+
+
+def _drawn(row: PassRow, scale: Scale, cells: int) -> Content:
+    """The batch as a bar, exactly as many cells."""
+    cached = [(row.device, DEVICE), (row.loaded, LOADED)]
+    computed = [(row.computed, COMPUTED), (row.room or 0, ROOM)]
+    if scale.joined:
+        return bar([*cached, *computed], scale.computed, cells)
+    left, right = _halves(cells)
+    return Content.assemble(bar(cached, scale.cached, left), ("│", DIM), bar(computed, scale.computed, right))
+
+
+def pass_line(row: PassRow, width: int, scale: Scale, *, time: str = "") -> Content:
     """One pass. One that admitted nothing is a thin line; passes that repeat its refusal are counted on it."""
     columns = shape(width)
     cells = columns.bar
     if row.members:
-        parts = [(row.computed, COMPUTED), (row.room or 0, ROOM)]
-        if not computed_only:
-            parts = [(row.device, DEVICE), (row.loaded, LOADED), *parts]
-        drawn = bar(parts, scale, cells)
+        drawn = _drawn(row, scale, cells)
         number = Content(f"{row.number:>{_PASS},} {len(row.members):>{_MEMBERS}}  ")
     else:
         words = " nothing entered" + (f", nor in {row.repeats:,} passes more " if row.repeats else " ")
@@ -108,7 +151,6 @@ def pass_line(row: PassRow, width: int, scale: int, *, time: str = "", computed_
         (time.ljust(columns.time), DIM) if columns.time else "",
         number,
         drawn,
-        "  ",
         (figures, DIM),
         "  ",
         _closed(row.closed, columns.number),
@@ -118,7 +160,7 @@ def pass_line(row: PassRow, width: int, scale: int, *, time: str = "", computed_
 def _closed(stop: Stop | None, width: int) -> Content:
     """The gate that closed the pass and the number, in `width` cells beside its name."""
     if stop is None:
-        return Content.styled("took all of its queue", DIM).truncate(_GATE + 1 + width, ellipsis=True)
+        return Content.styled("took the whole queue", DIM).truncate(_GATE + 1 + width, ellipsis=True)
     mark = gate_mark(stop.gate)
     return Content.assemble((f"{stop.gate:<{_GATE}} ", mark.style), stop_number(stop, width))
 

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 KNOB_CHANGE: Final = "◆"
 """Stands for the letter in a stretch in which a knob was changed, in the colour of its gate."""
 _LABEL: Final = "5 min      "
-_LEAST_LEGEND: Final = 18
+_LEGENDS: Final = ((120, 50), (100, 34), (0, 18))
+"""Cells kept for the legend, by the width of the line from which on they are."""
 _MOST_CELLS: Final = 100
 
 
 def strip_line(slices: Sequence[Slice], width: int) -> Content:
     """The strip with its label before and its legend behind, at most `width` cells."""
-    room = max(10, min(_MOST_CELLS, width - len(_LABEL) - _LEAST_LEGEND))
+    kept = next(cells for least, cells in _LEGENDS if width >= least)
+    room = max(10, min(_MOST_CELLS, width - len(_LABEL) - kept))
     cells = _fit(slices, room)
     marks = [gate_mark(each.gate) for each in cells]
     drawn = [

@@ -86,7 +86,7 @@ class TimeControl:
         """How time goes, in a word or two."""
         if self.mode == "playing":
             return f"▶ playing {self.speed:g}x"
-        return "‖ paused" if self.mode == "paused" else "follows"
+        return "‖ paused" if self.mode == "paused" else "at the end"
 
 
 def place(head: Head, part: float) -> int | None:
