@@ -13,7 +13,6 @@ from ui.view.snapshot import MOST_ROWS, Ask
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ui.app.feed import Answer
     from ui.view.snapshot import Panel, RunChoice, Seek, Snapshot
 
 _MORE: Final = 100
@@ -63,21 +62,23 @@ class Looking:
         self.ask = msgspec.structs.replace(self.ask, at_ns=self.time.at_ns, **changes)
         self._send(self.ask)
 
-    def answered(self, answer: Answer) -> None:
-        """Take an answer: the snapshot, and where a seek or a jump to a pass has led."""
-        snapshot = self.snapshot = answer.snapshot
-        if answer.asked != self.ask:
-            return
-        if answer.asked.seek:
-            if not snapshot.sought:
+    def answered(self, snapshot: Snapshot) -> None:
+        """Take a snapshot, and go where a seek or a jump to a pass has led."""
+        self.snapshot = snapshot
+        if self.ask.seek:
+            there = msgspec.structs.replace(self.ask, at_ns=snapshot.ask.at_ns, seek=snapshot.ask.seek)
+            if snapshot.ask != there:
+                return
+            if not snapshot.sought and not snapshot.problem:
                 self.time.pause(snapshot.ask.at_ns)
-            self.ask = msgspec.structs.replace(self.ask, at_ns=self.time.at_ns, seek="")
-        if self._wanted_pass is not None:
+            self.words = snapshot.sought
+            self.want(seek="")
+        elif self._wanted_pass is not None and snapshot.ask == self.ask:
             self._arrived(snapshot, self._wanted_pass)
 
     def _arrived(self, snapshot: Snapshot, number: int) -> None:
         """The answer to a jump to a pass: rest at its moment; a pass that repeats a refusal stands with the first."""
-        self._wanted_pass = None
+        self._wanted_pass, self.words = None, ""
         row = snapshot.passes[0] if snapshot.passes else None
         if row is None or not row.number <= number <= row.number + row.repeats:
             last = snapshot.head.last_pass
@@ -140,11 +141,12 @@ class Looking:
         if self.time.at_ns is None and self.snapshot is not None and self.snapshot.head.at_ns is not None:
             self.time.pause(self.snapshot.head.at_ns)
         self.time.pause(self.time.at_ns)
+        self.words = ""
         self.want(seek=what, seek_gate=gate, seek_back=back, open_pass=None, passes_before=None)
 
     def to_pass(self, number: int) -> None:
         """Go to the moment of a pass."""
-        self._wanted_pass = number
+        self._wanted_pass, self.words = number, ""
         self.time.follow()
         self.want(open_pass=number, passes_before=number + 1)
 
@@ -179,4 +181,5 @@ class Looking:
         self.want()
 
     def _unpage(self) -> None:
+        self.words = ""
         self.want(open_pass=None, passes_before=None)

@@ -34,7 +34,7 @@ class Notice(Static):
             self.update(words)
 
 
-def notice_of(snapshot: Snapshot | None, trouble: str, wall_ns: int) -> Content:
+def notice_of(snapshot: Snapshot | None, words: str, wall_ns: int) -> Content:
     """What is to be said of a snapshot: the engine or collector that is gone first, then what could not be read."""
     parts: list[Content] = []
     if snapshot is not None:
@@ -42,14 +42,13 @@ def notice_of(snapshot: Snapshot | None, trouble: str, wall_ns: int) -> Content:
         if gone:
             mark = PRESENCES[snapshot.head.presence]
             parts.append(Content.assemble((f" {mark.sign} {mark.word} ", mark.style), f" {gone}"))
-    told = trouble or (snapshot.problem if snapshot is not None else "")
-    if told:
-        parts.append(Content.assemble(("cannot read: ", WARN), told))
+    if words:
+        parts.append(Content(words))
     if snapshot is not None:
+        if snapshot.problem:
+            parts.append(Content.assemble(("cannot read: ", WARN), snapshot.problem))
         if snapshot.missing:
             parts.append(Content(snapshot.missing))
-        if snapshot.sought:
-            parts.append(Content(snapshot.sought))
         if snapshot.head.losses:
             parts.append(Content.styled(f"{snapshot.head.losses:,} frames of this record are lost", WARN))
     return Content("   ").join(parts)

@@ -13,7 +13,6 @@ from ui.app.batches import BatchesPanel
 from ui.app.colours import theme_name, themes
 from ui.app.command import bindings
 from ui.app.commands import APP_COMMANDS
-from ui.app.feed import Answer, Trouble
 from ui.app.head import OLD, Headline
 from ui.app.keys_bar import KeysBar
 from ui.app.layout import BREAKPOINTS, CSS
@@ -37,24 +36,23 @@ if TYPE_CHECKING:
 
     from ui.app.colours import ThemeName
     from ui.app.command import Command
-    from ui.app.feed import Delivered, Feed
+    from ui.view.reader import SnapshotReader
     from ui.view.snapshot import Panel as PanelName
-    from ui.view.snapshot import Seek, Snapshot
+    from ui.view.snapshot import Snapshot
 
 TICK_SECONDS: Final = 0.25
-_SEEKS: Final[dict[str, Seek]] = {"knob": "knob", "fault": "fault", "pass": "pass"}
 
 
 class Arrived(Message):
-    """The feed delivered something."""
+    """The reader handed over a snapshot."""
 
-    def __init__(self, delivered: Delivered) -> None:
+    def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
-        self.delivered = delivered
+        self.snapshot = snapshot
 
 
 class Shell(App[None]):
-    """The screen without what its keys do, over a feed of snapshots.
+    """The screen without what its keys do, over a reader of snapshots.
 
     `readonly` turns off every command that asks for a change. `at` is a time to go to once the run is known, as the
     `:` prompt takes it.
@@ -68,7 +66,7 @@ class Shell(App[None]):
 
     def __init__(
         self,
-        feed: Feed,
+        reader: SnapshotReader,
         *,
         theme: ThemeName = "dark",
         readonly: bool = False,
@@ -83,12 +81,10 @@ class Shell(App[None]):
         self.readonly = readonly
         self.view: PanelName = "live"
         self.snapshot: Snapshot | None = None
-        self._feed = feed
+        self._reader = reader
         self.clock = clock or SystemClock()
-        self.looking = Looking(feed.ask, self.clock, ask or Ask())
+        self.looking = Looking(reader.ask, self.clock, ask or Ask())
         self._at = at
-        self._trouble = ""
-        self._words = ""
         self._full: dict[PanelName, Panel] = {}
         self.batches = BatchesPanel()
         self.opened = OpenedPass()
@@ -117,14 +113,14 @@ class Shell(App[None]):
         self.set_class(self.theme == theme_name("plain"), "plain")
         self.theme_changed_signal.subscribe(self, lambda _: self._repaint())
         self.batches.query_one("#passes").focus()
-        self._feed.start(self._deliver)
+        self._reader.start(self._deliver)
         self.looking.want()
         self.set_interval(TICK_SECONDS, self.tick)
         self.call_after_refresh(self._mount_small)
 
-    def _deliver(self, delivered: Delivered) -> None:
-        """Called by the feed, from any thread."""
-        self.post_message(Arrived(delivered))
+    def _deliver(self, snapshot: Snapshot) -> None:
+        """Called by the reader, from any thread."""
+        self.post_message(Arrived(snapshot))
 
     async def _mount_small(self) -> None:
         waiting = panel_class("waiting")(small=True)
@@ -135,44 +131,31 @@ class Shell(App[None]):
         self.show_snapshot()
 
     def on_unmount(self) -> None:
-        """End the feed."""
-        self._feed.stop()
+        """End the reader."""
+        self._reader.close()
 
     # what arrives
 
     def on_arrived(self, event: Arrived) -> None:
-        """Take what the feed delivered; a fault of ours ends the screen with its traceback."""
-        delivered = event.delivered
-        if isinstance(delivered, Exception):
-            raise delivered
-        if isinstance(delivered, Trouble):
-            self._trouble = delivered.words
-        else:
-            self._trouble = ""
-            self._take(delivered)
-        self.show_snapshot()
-
-    def _take(self, answer: Answer) -> None:
-        self.snapshot = answer.snapshot
-        self.looking.answered(answer)
-        if self._at and answer.snapshot.head.first_ns is not None:
+        """Take a snapshot and show it."""
+        self.snapshot = event.snapshot
+        self.looking.answered(event.snapshot)
+        if self._at and event.snapshot.head.first_ns is not None:
             at, self._at = self._at, ""
             self.go_to_time(at)
+        self.show_snapshot()
 
     def tick(self) -> None:
         """Let time go on, and what is said of ages."""
         self.looking.tick()
         if self.snapshot is not None:
-            self._notice.say(notice_of(self.snapshot, self._told(), self.clock.wall_ns()))
+            self._notice.say(notice_of(self.snapshot, self.looking.words, self.clock.wall_ns()))
             self._time_bar.show(self.snapshot.head, self.looking.time)
-
-    def _told(self) -> str:
-        return self._trouble or self.looking.words
 
     def show_snapshot(self) -> None:
         """Draw the snapshot wherever it is visible."""
         snapshot = self.snapshot
-        self._notice.say(notice_of(snapshot, self._told(), self.clock.wall_ns()))
+        self._notice.say(notice_of(snapshot, self.looking.words, self.clock.wall_ns()))
         if snapshot is None:
             return
         self._headline.show(snapshot.head, past=not snapshot.head.following)
