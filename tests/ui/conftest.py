@@ -2,12 +2,15 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from store.collect import collect_run
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -61,3 +64,12 @@ def trace(tmp_path: Path) -> Path:
     path = tmp_path / "trace.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
+
+
+@pytest.fixture(scope="session")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The committed recording as a run's folder under `runs`, with its database beside it; it is only to be read."""
+    run = tmp_path_factory.mktemp("home") / "runs" / "recording"
+    shutil.copytree(Path(__file__).with_name("recording") / "run", run)
+    collect_run(run, run / "glassgate.db")
+    return run
