@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from store import tables, tables_2
+from store import tables, tables_2, tables_3
 from store.database import failures, open_for_reading, wal_bytes
 from store.schema import APPLICATION_ID, VERSION, version_of
 from store.words import count, counted, size
@@ -94,7 +94,7 @@ def stats(database: Path) -> Stats:
 
 
 def _table_names() -> tuple[str, ...]:
-    return (*tables.TABLE_NAMES, *tables_2.TABLE_NAMES)
+    return (*tables.TABLE_NAMES, *tables_2.TABLE_NAMES, *tables_3.TABLE_NAMES)
 
 
 def _damage(connection: sqlite3.Connection) -> list[str]:

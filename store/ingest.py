@@ -13,7 +13,7 @@ from controller.journal.frames import DATA, LOSS, OVERHEAD_BYTES, Cursor, Frame
 from controller.journal.losses import Loss
 from controller.records import decode
 from estimator.errors import RecordError
-from store import ranks
+from store import digests, ranks
 from store.alarms import AlarmWatch
 from store.database import BUSY_MS, failures, open_for_writing, wal_bytes
 from store.retention import Retention
@@ -60,6 +60,7 @@ class Ingest:
                 row = self._execute(
                     "SELECT segment, byte_offset, seq FROM cursors WHERE run = ?", (self.run,)
                 ).fetchone()
+                self._ranks = self._kept_ranks()
                 self._watch = self._kept_watch()
                 self._saved_watch = self._watch.saved()
         except BaseException:
@@ -127,8 +128,8 @@ class Ingest:
             rows, losses, place = self._read(chunk) if lost is None else self._lose(lost, why)
             self._execute("BEGIN IMMEDIATE")
             rows.write(self._connection)
-            saved = self._raise_alarms(rows)
             self._connection.executemany(_LOSS, [(self.run, *row) for row in losses])
+            saved = self._raise_alarms(rows)
             self._execute("INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?)", (self.run, *place))
             self._execute("COMMIT")
         except BaseException:
@@ -136,13 +137,13 @@ class Ingest:
                 self._execute("ROLLBACK")
             self._watch = AlarmWatch.restore(self._saved_watch)
             raise
-        self.cursor, self._saved_watch = place, saved
+        self.cursor, self._saved_watch, self._ranks = place, saved, rows.ranks
 
     def _read(self, chunk: list[Frame]) -> tuple[Rows, list[tuple[object, ...]], Cursor]:
         """The rows of a chunk, what it says is lost, and the place behind it; the alarms have seen its records."""
         place = self.cursor or Cursor(0, 0, 0)
         missing = damaged = 0
-        rows, watch = Rows(self.run), self._watch
+        rows, watch = Rows(self.run, self._ranks), self._watch
         watch.changed.clear()
         watch.set_back.clear()
         losses: list[tuple[object, ...]] = []
@@ -174,7 +175,7 @@ class Ingest:
         if missing or damaged:
             end = frame.cursor
             losses.append(("missing", missing, damaged, None, None, end.segment, end.offset, ""))
-        return Rows(self.run), losses, frame.cursor
+        return Rows(self.run, self._ranks), losses, frame.cursor
 
     def _raise_alarms(self, rows: Rows) -> str:
         """Compare ranks, write the alarms that changed, and return the watch as it was kept."""
@@ -182,7 +183,15 @@ class Ingest:
         if rows.passes:
             for found in ranks.differences(self._connection, self.run, *rows.passes):
                 watch.ranks_differ(*found, rows.last_ns)
+        if rows.seen:
+            digests.mark_seen(self._connection, self.run, rows.seen)
+            digests.compare(self._connection, self.run)
         return write_alarms(self._connection, self.run, watch)
+
+    def _kept_ranks(self) -> int:
+        """The ranks of the run's group, as far as it is known."""
+        query = "SELECT coalesce(json_extract(setting, '$.ranks'), 1) FROM runs WHERE id = ?"
+        return int(self._execute(query, (self.run,)).fetchone()[0])
 
     def _kept_watch(self) -> AlarmWatch:
         """The alarms as the last transaction left them."""

@@ -156,22 +156,31 @@ ORDER BY w.until_ns - w.earliest_ns DESC, w.number""",
 RANK_DIFFERENCES: Final = NamedQuery(
     "rank-differences",
     "Passes in which another rank of the run decided differently, the first of each number on: what either put into "
-    "its batch and what closed it, and the first place at which their decisions part.",
+    "its batch and what closed it, and the first place at which their decisions part. Of a rank that recorded digests "
+    "alone, only that it differed is known.",
     columns_of(
         "pass rank other_rank members:requests other_members:requests extend_tokens:tokens other_extend_tokens:tokens "
         "gate other_gate position"
     ),
-    f"""SELECT p.number AS pass, r.rank, x.rank AS other_rank, p.members, o.members AS other_members, p.extend_tokens,
+    f"""WITH whole AS (
+SELECT p.number AS pass, r.rank, x.rank AS other_rank, p.members, o.members AS other_members, p.extend_tokens,
     o.extend_tokens AS other_extend_tokens, g.gate, h.gate AS other_gate, (
         SELECT min(d.position) FROM decisions d
         LEFT JOIN decisions e ON e.run = x.id AND e.pass = d.pass AND e.position = d.position
         WHERE d.run = :run AND d.pass = p.number AND NOT {DECISIONS_ALIKE}
     ) AS position
-FROM runs r JOIN runs x ON x.name = r.name AND x.id != r.id
+FROM runs r JOIN runs x ON x.name = r.name AND x.rank_group IS r.rank_group AND x.id != r.id
 CROSS JOIN passes p ON p.run = :run CROSS JOIN passes o ON o.run = x.id AND o.number = p.number
 LEFT JOIN gates g ON g.id = p.closed_gate LEFT JOIN gates h ON h.id = o.closed_gate
 WHERE r.id = :run AND NOT ({ALIKE} AND NOT EXISTS (
     SELECT 1 FROM decisions d LEFT JOIN decisions e ON e.run = x.id AND e.pass = d.pass AND e.position = d.position
     WHERE d.run = :run AND d.pass = p.number AND NOT {DECISIONS_ALIKE}))
-ORDER BY x.rank, p.number LIMIT :limit""",  # noqa: S608 - our own constants
+)
+SELECT * FROM whole
+UNION ALL
+SELECT d.pass, r.rank, x.rank, p.members, NULL, p.extend_tokens, NULL, g.gate, NULL, NULL
+FROM runs n JOIN runs r ON r.name = n.name JOIN rank_differences d ON d.run = r.id JOIN runs x ON x.id = d.other
+LEFT JOIN passes p ON p.run = d.run AND p.number = d.pass LEFT JOIN gates g ON g.id = p.closed_gate
+WHERE n.id = :run
+ORDER BY other_rank, pass LIMIT :limit""",  # noqa: S608 - our own constants
 )

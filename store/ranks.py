@@ -23,7 +23,8 @@ WHERE p.run = :run AND p.number BETWEEN :first AND :last AND NOT ({ALIKE} AND NO
     SELECT 1 FROM decisions d LEFT JOIN decisions e ON e.run = :other AND e.pass = d.pass AND e.position = d.position
     WHERE d.run = :run AND d.pass = p.number AND NOT {DECISIONS_ALIKE}))"""  # noqa: S608 - our own constants
 
-_OTHERS: Final = "SELECT o.id, o.rank FROM runs r JOIN runs o ON o.name = r.name AND o.id != r.id WHERE r.id = ?"
+_OTHERS: Final = """SELECT o.id, o.rank FROM runs r
+JOIN runs o ON o.name = r.name AND o.rank_group IS r.rank_group AND o.id != r.id WHERE r.id = ?"""
 
 
 def differences(connection: sqlite3.Connection, run: int, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:

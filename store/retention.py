@@ -35,7 +35,10 @@ _SHARES: Final = 20
 """For size, a run is shortened by one of so many parts at a time."""
 
 # The rows of a run that hang on a pass or request, children first.
-_OF_RUN: Final = ("repeats", "steps", "loads", "retractions", "alarms", "requests", "knobs", "knob_changes", "smoke")
+_OF_RUN: Final = (
+    "repeats", "steps", "loads", "retractions", "alarms", "requests", "knobs", "knob_changes", "smoke", "digests",
+    "rank_differences", "rank_marks",
+)  # fmt: skip
 _NOTE: Final = """INSERT INTO pruned (run, whole, first_pass, last_pass, first_ns, passes, decisions, requests,
 remembered, at_unix_ns, why) VALUES (?, ?, ?, ?, ?, 0, 0, 0, 0, ?, ?)"""
 _GONE: Final = """SELECT number, id FROM requests q WHERE run = :run AND number <= :most AND end_ns < :cut
@@ -283,6 +286,8 @@ class _Pruner:
             most = self._number("SELECT max(request) FROM decisions WHERE run = ? AND pass <= ?", run, last)
             decisions = execute("DELETE FROM decisions WHERE run = ? AND pass <= ?", (run, last)).rowcount
             execute("DELETE FROM repeats WHERE run = ? AND first_pass <= ?", (run, last))
+            execute("DELETE FROM digests WHERE run = ? AND pass <= ?", (run, last))
+            execute("DELETE FROM rank_differences WHERE run = ? AND pass <= ?", (run, last))
             execute("DELETE FROM steps WHERE run = ? AND pass BETWEEN 1 AND ?", (run, last))
             execute("DELETE FROM steps WHERE run = ? AND pass = 0 AND start_ns < ?", (run, cut_ns))
             execute("DELETE FROM alarms WHERE run = ? AND closed_ns < ?", (run, cut_ns))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from controller import records
+from controller.digest import digest_of_record
 from controller.vocabulary import LADDER_GATES, Gate, HostHit, Outcome
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ _STATEMENTS: Final = {
     + ", ".join(f"{name} = excluded.{name}" for name in _REPEAT_KEEPS)
     + " WHERE excluded.count >= count",
     "steps": _insert("steps", 5, verb="INSERT OR REPLACE"),
+    "digests": _insert("digests", 3, verb="INSERT OR REPLACE"),
     "retractions": _insert("retractions", 7, verb="INSERT OR REPLACE"),
     "loads": _insert("loads", 4, verb="INSERT OR REPLACE"),
     "smoke": _insert(
@@ -91,9 +93,21 @@ _LAST: Final = "UPDATE runs SET last_ns = max(last_ns, ?) WHERE id = ?"
 class Rows:
     """Rows of one run, gathered by `add` and written by `write`."""
 
-    __slots__ = ("_decided", "_passes", "_requests", "_run", "_steps", "_takers", "last_ns", "runs", "tables")
+    __slots__ = (
+        "_decided",
+        "_passes",
+        "_requests",
+        "_run",
+        "_steps",
+        "_takers",
+        "last_ns",
+        "ranks",
+        "runs",
+        "seen",
+        "tables",
+    )
 
-    def __init__(self, run: int) -> None:
+    def __init__(self, run: int, ranks: int = 1) -> None:
         self._run = run
         self.tables: dict[str, list[tuple[object, ...]]] = {name: [] for name in _STATEMENTS}
         self._passes, self._decided, self._steps = (
@@ -101,6 +115,10 @@ class Rows:
         )
         self.runs: list[tuple[str, tuple[object, ...]]] = []
         self.last_ns = 0
+        self.ranks = ranks
+        """Ranks of the run's group; with more than one, what this one decided is summed up for the comparison."""
+        self.seen = 0
+        """The last pass it is known to have made, where ranks are compared."""
         self._requests: dict[int, list[object]] = {}
         self._takers: dict[type, Callable[..., None]] = {
             records.RunStart: self._run_start, records.KnobsInForce: self._knobs, records.Arrival: self._arrival,
@@ -152,6 +170,7 @@ class Rows:
             r.slots, r.largest_prompt_tokens, _json(r.setting).decode(), r.context, self._run,
         )  # fmt: skip
         self.runs.append((_START_RUN, values))
+        self.ranks = int(r.setting.get("ranks", 1))
 
     def _run_end(self, r: records.RunEnd) -> None:
         self._at(r.at_ns)
@@ -194,6 +213,9 @@ class Rows:
             _json(r.lanes).decode() if r.lanes else None,
         ))  # fmt: skip
         self._decisions(r)
+        if self.ranks > 1:
+            self.tables["digests"].append((self._run, r.number, digest_of_record(r).hex()))
+            self.seen = r.number
 
     def _decisions(self, r: records.Pass) -> None:
         run, number, start_ns = self._run, r.number, r.start_ns
@@ -228,6 +250,8 @@ class Rows:
             self._run, r.first_pass, r.last_pass, r.count, r.first_ns, r.last_ns, r.number, r.gate, r.reason,
             *observed, *limit, r.queue, r.not_reached, r.revision, r.ended,
         ))  # fmt: skip
+        if self.ranks > 1:
+            self.seen = max(self.seen, r.last_pass)
 
     def _step(self, r: records.StepEnd) -> None:
         end_ns, first = r.end_ns, r.first_tokens
@@ -239,7 +263,9 @@ class Rows:
                 known[_FIRST_TOKEN] = end_ns
 
     def _digest(self, r: records.Digest) -> None:
-        """Ranks are compared by `store.ranks`."""
+        self.seen = r.passed
+        if r.digest:
+            self.tables["digests"].append((self._run, r.passed, r.digest.hex()))
 
     def _prefix_hashes(self, r: records.PrefixHashes) -> None:
         """The journal alone keeps them."""

@@ -36,7 +36,7 @@ def _alarms_and_pruning(database: Database) -> None:
 
 
 def _requests_of_changes(database: Database) -> None:
-    for statement in (*tables_3.STATEMENTS, *tables_3.INDEXES):
+    for statement in (*tables_3.STATEMENTS, *tables_3.TABLES, *tables_3.INDEXES):
         database.conn.execute(statement)
     for name, sql in tables_3.VIEWS.items():
         database.create_view(name, sql, replace=True)

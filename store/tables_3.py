@@ -1,10 +1,29 @@
-"""What schema version 3 adds: the name of the request that was left for a knob change."""
+"""What schema version 3 adds: the name of the request that was left for a knob change, and ranks compared by digest."""
 
+import re
 from typing import Final
 
 from store.views import with_iso
 
 STATEMENTS: Final = ("ALTER TABLE knob_changes ADD COLUMN request TEXT NOT NULL DEFAULT ''",)
+
+TABLES: Final = (
+    # What one rank decided in one pass, until it is compared. A pass that repeated a refusal has no row.
+    """CREATE TABLE digests (
+    run INTEGER NOT NULL REFERENCES runs (id), pass INTEGER NOT NULL, digest TEXT NOT NULL,
+    PRIMARY KEY (run, pass)
+) WITHOUT ROWID, STRICT""",
+    # The last pass a rank is known to have made, and the last compared with the first rank's.
+    """CREATE TABLE rank_marks (
+    run INTEGER PRIMARY KEY REFERENCES runs (id), seen INTEGER NOT NULL, compared INTEGER NOT NULL
+) STRICT""",
+    # A digest is null where that rank's pass repeated a refusal.
+    """CREATE TABLE rank_differences (
+    run INTEGER NOT NULL REFERENCES runs (id), other INTEGER NOT NULL REFERENCES runs (id), pass INTEGER NOT NULL,
+    digest TEXT, other_digest TEXT,
+    PRIMARY KEY (run, other, pass)
+) WITHOUT ROWID, STRICT""",
+)
 
 INDEXES: Final[tuple[str, ...]] = ()
 
@@ -16,3 +35,5 @@ FROM knob_changes c JOIN runs r ON r.id = c.run""",
 
 VIEWS: Final = {name: with_iso(sql) for name, sql in _VIEWS.items()}
 """Views of version 2 that show more."""
+
+TABLE_NAMES: Final = tuple(re.findall(r"CREATE TABLE (\w+)", " ".join(TABLES)))

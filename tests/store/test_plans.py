@@ -12,12 +12,14 @@ WHY_SQL = {name: getattr(module, name) for module in (why, looks) for name in di
 
 SMALL = {
     "gates", "reasons", "outcomes", "verdicts", "host_hits", "parts", "runs", "smoke", "losses", "knob_changes",
-    "knobs", "alarm_kinds", "alarms", "alarm_watch", "pruned",
+    "knobs", "alarm_kinds", "alarms", "alarm_watch", "pruned", "rank_marks",
 }  # fmt: skip
 """Tables that do not grow with the decisions of a run."""
 
 
-LARGE = {re.match(r"CREATE TABLE (\w+)", each)[1] for each in (*tables.TABLES, *tables_2.TABLES)} - SMALL
+LARGE = {
+    re.match(r"CREATE TABLE (\w+)", each)[1] for each in (*tables.TABLES, *tables_2.TABLES, *tables_3.TABLES)
+} - SMALL
 
 
 def plan(connection, sql):

@@ -110,7 +110,7 @@ def test_a_clock_set_back_prunes_nothing(database, world):
 def test_size_takes_the_oldest_first_and_gives_the_room_back(database, world):
     """For size the oldest ended runs go first, then the oldest passes of what is left; the file becomes smaller."""
     for day, name in enumerate(("monday", "tuesday", "wednesday")):
-        recorded(world, database, name, 400, wall_ns=BEGAN_NS + day * DAY_NS, end=name != "wednesday")
+        recorded(world, database, name, 600, wall_ns=BEGAN_NS + day * DAY_NS, end=name != "wednesday")
     size = database.stat().st_size
     plan = prune(database, max_bytes=size // 3, dry_run=True, now_ns=BEGAN_NS + 3 * DAY_NS)
     assert counts(database)["pruned"] == 0
