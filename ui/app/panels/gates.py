@@ -8,14 +8,14 @@ from textual.content import Content
 from textual.widgets import Static
 
 from controller.knobs import SPEC_BY_NAME
-from ui.app.colours import BAD, DIM, STRONG, WARN, gate_mark, gate_style
+from ui.app.colours import DIM, STRONG, gate_mark, gate_style
 from ui.app.command import Command
 from ui.app.figures import ABSENT, lines, percent, whole, with_unit
 from ui.app.panels.messages import NextEvent
 from ui.app.panels.part import PartPanel, indented
 from ui.app.panels.sql import named
 from ui.app.panels.table import Column, KeyedTable, Row
-from ui.app.panels.words import brief, cell, length, since, spark, value_of
+from ui.app.panels.words import brief, cell, length, since, spark, state_style, value_of
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -49,7 +49,6 @@ _FULL: Final = (
 _LEAST_FOR_CHART: Final = 19
 _LEAST_FOR_WORDS: Final = 14
 _NO_KNOB: Final = "the engine's own; no knob bounds it"
-_STATE_STYLES: Final = {"clamped": WARN, "raised": WARN, "dead": BAD, "off": DIM, "not binding": DIM}
 
 
 class GatesPanel(PartPanel):
@@ -194,7 +193,7 @@ def _row(row: GateRow) -> Row:
             "short": cell(limit if off else brief(row.limit, row.unit)),
             "set": cell(value_of(row.set_to, row.unit) if row.knob else ABSENT),
             "effective": cell(value_of(row.effective, row.unit) if row.knob else ABSENT),
-            "state": cell(row.state, _STATE_STYLES.get(row.state, "")),
+            "state": cell(row.state, state_style(row.state)),
             "why": cell(row.why),
         },
     )

@@ -58,23 +58,21 @@ class HitsPanel(PartPanel):
     )
     DEFAULT_CSS = """
     HitsPanel {
-        & > VerticalScroll { height: auto; max-height: 70%; }
-        & > VerticalScroll > Static { height: auto; }
-        & > KeyedTable { margin-top: 1; }
-        &.wide { layout: horizontal; }
-        &.wide > VerticalScroll { width: 1fr; height: 1fr; max-height: 100%; }
-        &.wide > KeyedTable { width: 60; margin-top: 0; margin-left: 2; }
+        & Static { height: auto; }
+        & > VerticalScroll { height: 1fr; }
+        & > KeyedTable { dock: bottom; height: 6; }
+        &.wide > KeyedTable { dock: right; width: 62; height: 100%; margin-left: 2; }
     }
     """
 
     def compose(self) -> ComposeResult:
-        """A few lines; with the screen to itself, the last skips beside them."""
+        """A few lines; with the screen to itself, the last skips beside them, which have the focus first."""
         if self.small:
             yield Static()
             return
-        with VerticalScroll(can_focus=False):
-            yield Static()
         yield KeyedTable(_COLUMNS)
+        with VerticalScroll():
+            yield Static()
 
     def part(self, snapshot: Snapshot) -> Any:
         """The hits."""
@@ -89,12 +87,12 @@ class HitsPanel(PartPanel):
             self.query_one(Static).update(_few_lines(hits))
             return
         self.set_class(self.size.width >= 130, "wide")
-        room = self.size.width - 4 - (62 if self.has_class("wide") else 0)
+        room = self.size.width - 2 - (64 if self.has_class("wide") else 0)
         self.query_one(Static).update(_told(hits, max(6, min(60, room - _BESIDE))))
         self.query_one(KeyedTable).fill(
             [
                 Row(
-                    f"{place} {number} {request}",
+                    f"{number} {request}" if place else "newest",
                     {
                         "pass": cell(whole(number)),
                         "request": cell(request),

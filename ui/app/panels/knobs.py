@@ -2,63 +2,390 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+import time
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ui.app.panels.part import PartPanel
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.widgets import Input, Static
+
+from controller.knobs import SPEC_BY_NAME
+from estimator.errors import GlassgateError
+from ui.app.colours import BAD, DIM, GOOD, STRONG, WARN
+from ui.app.command import Command
+from ui.app.figures import lines, whole
+from ui.app.moments import clock
+from ui.app.panels.knob_asked import Asked, cannot_leave
+from ui.app.panels.knob_confirm import ConfirmChange
+from ui.app.panels.knob_draft import Checked, check, effects, expected, in_force, told_change, typed
+from ui.app.panels.part import PartPanel, indented
+from ui.app.panels.sql import named
 from ui.app.panels.table import Column, KeyedTable, Row
-from ui.app.panels.words import cell, since, value_of
+from ui.app.panels.words import cell, since, state_style, value_of
+from ui.turning import default_who
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from textual.app import ComposeResult
 
-    from ui.view.snapshot import KnobRow, Snapshot
+    from controller.limits import EffectiveKnob
+    from ui.app.panels.knob_draft import Value
+    from ui.view.snapshot import ChangeRow, Head, KnobPanel, KnobRow, Snapshot
     from ui.view.snapshot import Panel as PanelName
 
 _COLUMNS: Final = (
-    Column("knob", "knob", 22),
-    Column("set", "set", 14, right=True),
-    Column("effective", "effective", 14, right=True),
+    Column("mark", "", 1, gap=1),
+    Column("knob", "knob", 21),
+    Column("set", "set", 13, right=True),
+    Column("effective", "effective", 13, right=True),
     Column("state", "state", 11),
-    Column("changed", "changed", 10, right=True, drop=2),
-    Column("by", "by", 10, drop=1),
-    Column("bounds", "bounds", 30, drop=3, grows=True),
+    Column("changed", "changed", 10, right=True, drop=4),
+    Column("by", "by", 14, drop=3),
+    Column("bounds", "bounds", 40, drop=2, grows=True),
+    Column("why", "why", 40, drop=1),
 )
+_CHANGES: Final = (
+    Column("at", "changed at", 11),
+    Column("who", "by", 12),
+    Column("change", "knob, before and after", 30, grows=True),
+    Column("result", "answer", 18, grows=True),
+)
+SHADOW: Final = "SHADOW: soft gates only record what they would do (enforce is off)"
+READONLY: Final = "read-only: the screen was started with --readonly"
+PAST: Final = "this is a moment of the past: go live (l) to turn knobs"
+_TICK_SECONDS: Final = 0.25
 
 
 class KnobsPanel(PartPanel):
-    """Every knob, a row each."""
+    """Every knob, a row each; below it the draft, and the changes so far."""
 
     PART: ClassVar[PanelName] = "knobs"
     TITLE = "Knobs"
-    HELP = "The knobs."
+    HELP = """Every limit an operator may set, as it is in force at the moment shown.
+
+* **set**, **effective**, **state**, **why**: the value as it was set, what is in force of it in this engine, and what
+  made the two differ: *clamped*, *raised*, *derived*, *off*, *dead* (it does nothing here), *not binding* (something
+  else is always reached first).
+* **changed**, **by**: when the knob was last changed in this run, and by whom; `—` is since its beginning.
+* **bounds**: what the knob limits.
+
+*Enter* edits the knob under the cursor; while you type, the line below says what would be in force, or why the value
+cannot be. A switch is turned over. What you enter is kept as a **draft**, marked `*`, until `a` asks for all of it at
+once: you are shown before, after and effect, and say yes. The request is left in the run's folder, the engine takes it
+between two passes and answers: *accepted as revision N* or *refused*, with the reason; both are in the record. `S` also
+saves accepted values to the config. `x` throws the draft away.
+
+**enforce** off is shadow mode: soft gates record `would_refuse` and let requests pass. A change lives as long as the
+run. On a narrow screen columns go in this order: why, bounds, by, changed."""
+    COMMANDS: ClassVar[tuple[Command, ...]] = (
+        Command("edit knob", "enter", "edit", "edit", "Edit the knob under the cursor; a switch is turned over.", True),
+        Command("apply draft", "a", "apply(False)", "apply", "Ask the engine for the drafted changes.", True),
+        Command("apply and save", "S", "apply(True)", "", "Ask for them, and save what is accepted.", True),
+        Command("discard draft", "x", "discard", "discard", "Throw the draft away.", True),
+    )
+    DEFAULT_CSS = """
+    KnobsPanel {
+        & > .said { height: auto; max-height: 2; text-wrap: wrap; }
+        & > .knobs { height: auto; max-height: 12; }
+        & > Horizontal { height: 1; margin-top: 1; display: none; }
+        & > Horizontal > Static { width: auto; }
+        & > Horizontal > Input { width: 1fr; }
+        & > .about { height: auto; max-height: 2; text-wrap: wrap; }
+        &.editing > .about { display: none; }
+        & > .draft { height: auto; max-height: 4; text-wrap: wrap; }
+        & > .changes { height: 1fr; min-height: 2; margin-top: 1; }
+        &.editing > Horizontal { display: block; }
+    }
+    """
+
+    def __init__(self, *, small: bool = False) -> None:
+        super().__init__(small=small)
+        self.draft_values: dict[str, Value] = {}
+        """Knobs that were given another value and not asked for yet."""
+        self.asked: Asked | None = None
+        self.now = time.monotonic
+        self._asked_at = 0.0
+        self._editing: str | None = None
 
     def compose(self) -> ComposeResult:
-        """One table."""
-        yield KeyedTable(_COLUMNS)
+        """What may be done, the knobs, the line that edits, the draft, the changes."""
+        yield Static(classes="said")
+        yield KeyedTable(_COLUMNS, id="knobs").add_class("knobs")
+        with Horizontal():
+            yield Static(classes="name")
+            yield Input(compact=True, select_on_focus=True)
+        yield Static(classes="about")
+        yield Static(classes="draft")
+        yield KeyedTable(_CHANGES, id="changes").add_class("changes")
+
+    def on_mount(self) -> None:
+        """Look now and then whether an answer came."""
+        self.set_interval(_TICK_SECONDS, self._tick)
 
     def part(self, snapshot: Snapshot) -> Any:
         """The knobs, and the moment that durations are told from."""
-        return None if snapshot.knobs is None else (snapshot.knobs, snapshot.head.at_ns)
+        return None if snapshot.knobs is None else (snapshot.knobs, snapshot.head.at_ns, snapshot.head.following)
 
     def draw(self, snapshot: Snapshot) -> None:
-        """Fill the table."""
-        if snapshot.knobs is not None:
-            now = snapshot.head.at_ns
-            self.query_one(KeyedTable).fill([_row(row, now) for row in snapshot.knobs.knobs])
+        """Fill the tables and say what may be done."""
+        panel = snapshot.knobs
+        if panel is None:
+            return
+        if self.asked is not None:
+            self.asked.look(panel)
+            self._settle()
+        rows = sorted(panel.knobs, key=lambda row: row.name != "enforce")
+        coming = expected(panel, self.draft_values)
+        self._knobs.fill([self._row(row, snapshot.head.at_ns, coming.get(row.name, row)) for row in rows])
+        self.query_one("#changes", KeyedTable).fill(
+            [_change_row(place, change, snapshot.head) for place, change in enumerate(panel.changes)]
+        )
+        self._say()
+
+    @property
+    def _knobs(self) -> KeyedTable:
+        return self.query_one("#knobs", KeyedTable)
+
+    @property
+    def _panel(self) -> KnobPanel | None:
+        return None if self.snapshot is None else self.snapshot.knobs
+
+    def why_not(self) -> str:
+        """Why no knob can be turned here and at this moment; empty when they can."""
+        panel, snapshot = self._panel, self.snapshot
+        if getattr(self.app, "readonly", False):
+            return READONLY
+        if panel is None or snapshot is None:
+            return "nothing is known yet"
+        if not panel.may_change:
+            return panel.why_not or "this run's knobs cannot be turned from here"
+        if not snapshot.head.following:
+            return PAST
+        return cannot_leave(panel.folder)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What asks for a change is off where no change can be made."""
+        if action in {"edit", "apply", "discard"} and self.is_mounted and self.why_not():
+            return None
+        return super().check_action(action, parameters)
+
+    def on_data_table_row_highlighted(self) -> None:
+        """Say what the knob bounds that the cursor came to."""
+        self._say()
+
+    def on_data_table_row_selected(self) -> None:
+        """A click on the row of the cursor."""
+        if self._knobs.has_focus and not self.why_not():
+            self.action_edit()
+
+    def action_edit(self) -> None:
+        """Edit the knob under the cursor."""
+        panel, name = self._panel, self._knobs.key_at
+        row = next((each for each in panel.knobs if each.name == name), None) if panel is not None else None
+        if row is None or panel is None or self.why_not() or (self.asked and self.asked.state == "asked"):
+            return
+        value = self.draft_values.get(row.name, row.set_to)
+        if row.kind == "switch" and isinstance(value, bool):
+            self._enter(row.name, typed(not value, row.unit))
+            return
+        self._editing = row.name
+        self.add_class("editing")
+        self.query_one(".name", Static).update(cell(f"{row.name} ({row.unit})  ", STRONG))
+        box = self.query_one(Input)
+        box.value = typed(value, row.unit)
+        box.focus()
+        self._say()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Say at once what it would do."""
+        event.stop()
+        self._say()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Keep it, if it can be."""
+        event.stop()
+        if self._editing is not None and self._enter(self._editing, event.value):
+            self._leave_editing()
+
+    def key_escape(self) -> None:
+        """Leave the line that edits."""
+        if self._editing is not None:
+            self._leave_editing()
+
+    def _leave_editing(self) -> None:
+        self._editing = None
+        self.remove_class("editing")
+        self._knobs.focus()
+        self._say()
+
+    def _enter(self, name: str, text: str) -> bool:
+        """Put a value into the draft; one that is set already leaves it. False when it cannot be."""
+        panel = self._panel
+        if panel is None:
+            return False
+        checked = check(panel, self.draft_values, name, text)
+        if checked.problem:
+            self._say(checked)
+            return False
+        self.asked = None
+        self.draft_values.pop(name, None)
+        if any(row.name == name and row.set_to != checked.value for row in panel.knobs):
+            self.draft_values[name] = checked.value
+        self.redraw()
+        return True
+
+    def action_discard(self) -> None:
+        """Throw the draft away."""
+        self.draft_values.clear()
+        self.asked = None
+        self.redraw()
+
+    def action_apply(self, save: bool = False) -> None:
+        """Show what would change, and ask for it when the operator says yes."""
+        panel, snapshot = self._panel, self.snapshot
+        if panel is None or snapshot is None or not self.draft_values or self.why_not():
+            return
+        if self.asked is not None and self.asked.state == "asked":
+            return
+        who = default_who()
+        self.app.push_screen(
+            ConfirmChange(self._told_draft(panel), self._told_effects(panel), who, run=snapshot.head.run, saved=save),
+            lambda yes: self._ask(who, save=save) if yes else None,
+        )
+
+    def _ask(self, who: str, *, save: bool) -> None:
+        """Leave the request."""
+        panel = self._panel
+        if panel is None or not self.draft_values or self.why_not():
+            return
+        try:
+            self.asked = Asked(panel.folder, self.draft_values, who, revision=panel.revision, save=save)
+        except GlassgateError as error:
+            self._say(Checked(problem=str(error)))
+            return
+        self._asked_at = self.now()
+        self.redraw()
+
+    def _tick(self) -> None:
+        """Give up waiting for an answer after a while."""
+        if self.asked is not None and self.asked.state == "asked":
+            self.asked.wait(self.now() - self._asked_at)
+            self._say()
+
+    def _settle(self) -> None:
+        """A draft that was accepted is no draft any more; one that was refused stays, to be mended."""
+        if self.asked is not None and self.asked.state == "accepted":
+            self.draft_values = {
+                name: value for name, value in self.draft_values.items() if self.asked.changes.get(name, ...) != value
+            }
+
+    def _told_draft(self, panel: KnobPanel) -> list[str]:
+        held = {row.name: row for row in panel.knobs}
+        return [
+            told_change(name, held[name].set_to, value, held[name].unit)
+            for name, value in self.draft_values.items()
+            if name in held
+        ]
+
+    def _told_effects(self, panel: KnobPanel) -> tuple[str, ...]:
+        knobs = in_force(panel)
+        try:
+            return () if knobs is None else effects(knobs, knobs.changed(self.draft_values), panel.setting)
+        except GlassgateError as error:
+            return (str(error),)
+
+    def _say(self, entered: Checked | None = None) -> None:
+        """The line above the knobs and those below."""
+        panel = self._panel
+        if panel is None:
+            return
+        self.query_one(".said", Static).update(self._said(panel))
+        self.query_one(".about", Static).update(self._about(panel))
+        self.query_one(".draft", Static).update(self._drafted(panel, entered))
+        self.refresh_bindings()
+
+    def _said(self, panel: KnobPanel) -> Content:
+        why_not = self.why_not()
+        told = [Content(f"revision {whole(panel.revision)}")]
+        told.append(cell(why_not, WARN) if why_not else cell("Enter edits, a asks for the draft", DIM))
+        shadow = any(row.name == "enforce" and row.effective is False for row in panel.knobs)
+        first = Content("   ").join(told)
+        return lines([cell(SHADOW, f"reverse {BAD}"), first]) if shadow else first
+
+    def _about(self, panel: KnobPanel) -> Content:
+        """What the knob under the cursor bounds, and why it is in force as it is."""
+        row = next((each for each in panel.knobs if each.name == self._knobs.key_at), None)
+        if row is None:
+            return Content("")
+        why = f"  {row.state}: {row.why}" if row.why else ""
+        return Content.assemble(cell(row.name, STRONG), cell(f": {row.bounds}", DIM), cell(why, state_style(row.state)))
+
+    def _drafted(self, panel: KnobPanel, entered: Checked | None) -> Content:
+        if self._editing is not None:
+            entered = check(panel, self.draft_values, self._editing, self.query_one(Input).value)
+        if entered is not None and entered.problem:
+            return cell(entered.problem, BAD)
+        if entered is not None:
+            return lines([cell(each) for each in entered.effects] or [cell("as it is", DIM)])
+        told = []
+        if self.draft_values:
+            told.append(Content.assemble(cell("draft  ", WARN), cell(", ".join(self._told_draft(panel)))))
+        if self.asked is not None:
+            styles = {"asked": STRONG, "accepted": GOOD, "refused": BAD, "no answer": WARN}
+            told.append(cell(self.asked.words, styles[self.asked.state]))
+        elif self.draft_values:
+            told += [cell(each, DIM) for each in self._told_effects(panel)]
+        return lines(told)
+
+    def _row(self, row: KnobRow, now: int | None, coming: EffectiveKnob | KnobRow) -> Row:
+        """One knob; while there is a draft, as it would be."""
+        drafted = row.name in self.draft_values
+        value = self.draft_values[row.name] if drafted else row.set_to
+        moved = coming.effective != row.effective
+        return Row(
+            row.name,
+            {
+                "mark": cell("*" if drafted else "~" if moved else " ", WARN),
+                "knob": cell(row.name, STRONG if drafted else ""),
+                "set": cell(value_of(value, row.unit), WARN if drafted else ""),
+                "effective": cell(value_of(coming.effective, row.unit), WARN if moved else ""),
+                "state": cell(coming.state, state_style(coming.state)),
+                "changed": cell(since(row.changed_ns, now)),
+                "by": cell(row.changed_by or ""),
+                "bounds": cell(row.bounds, DIM),
+                "why": cell(coming.why),
+            },
+        )
+
+    def raw(self) -> str | None:
+        """The row under the cursor as JSON."""
+        panel = self._panel
+        if panel is None:
+            return None
+        changes = self.query_one("#changes", KeyedTable)
+        if changes.has_focus:
+            place = changes.cursor_row
+            return indented(panel.changes[place]) if 0 <= place < len(panel.changes) else None
+        return indented(next((row for row in panel.knobs if row.name == self._knobs.key_at), None))
+
+    def as_sql(self) -> str | None:
+        """The named query `knobs`, or `knob-changes` while the cursor is in the history."""
+        if self.snapshot is None:
+            return None
+        history = self.query_one("#changes", KeyedTable).has_focus
+        return named("knob-changes" if history else "knobs", self.snapshot.head)
 
 
-def _row(row: KnobRow, now: int | None) -> Row:
+def _change_row(place: int, change: ChangeRow, head: Head) -> Row:
+    spec = SPEC_BY_NAME.get(change.knob or "")
+    unit = spec.unit if spec is not None else ""
+    told = told_change(change.knob, change.old, change.new, unit) if change.knob else "nothing that can be read"
+    answer = f"revision {change.revision:,}" if change.accepted else f"refused: {change.why}"
     return Row(
-        row.name,
+        f"{change.at_ns} {change.request} {change.knob} {place}",
         {
-            "knob": cell(row.name),
-            "set": cell(value_of(row.set_to, row.unit)),
-            "effective": cell(value_of(row.effective, row.unit)),
-            "state": cell(row.state),
-            "changed": cell(since(row.changed_ns, now)),
-            "by": cell(row.changed_by or ""),
-            "bounds": cell(row.bounds),
+            "at": cell(clock(head, change.at_ns)),
+            "who": cell(change.who),
+            "change": cell(told),
+            "result": cell(answer, GOOD if change.accepted else BAD),
         },
     )

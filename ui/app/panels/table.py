@@ -28,7 +28,7 @@ class Column(msgspec.Struct, frozen=True):
     right: bool = False
     drop: int = 0
     grows: bool = False
-    """It takes what is left over."""
+    """It takes what is left over, with others that do in equal shares."""
     gap: int = 2
     """Blank cells after it."""
 
@@ -159,7 +159,8 @@ def _fitting(columns: Sequence[Column], width: int) -> tuple[Column, ...]:
             break
         chosen.remove(column)
     spare = width - taken()
-    return tuple(
-        msgspec.structs.replace(column, width=max(1, column.width + spare)) if column.grows else column
-        for column in chosen
-    )
+    growing = [column for column in chosen if column.grows]
+    for place, column in enumerate(growing):
+        share = spare * (place + 1) // len(growing) - spare * place // len(growing)
+        chosen[chosen.index(column)] = msgspec.structs.replace(column, width=max(1, column.width + share))
+    return tuple(chosen)

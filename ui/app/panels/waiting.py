@@ -61,8 +61,8 @@ class WaitingPanel(PartPanel):
 observed of limit, waited, overtaken, tried."""
     COMMANDS: ClassVar[tuple[Command, ...]] = (
         Command("open request", "enter", "open_request", "open", "Show the life of the request under the cursor."),
-        Command("later rows", "n", "page(1)", "", "Show the next rows of a long queue."),
-        Command("earlier rows", "p", "page(-1)", "", "Show the rows before."),
+        Command("later rows", "greater_than_sign", "page(1)", "", "Show the next rows of a long queue."),
+        Command("earlier rows", "less_than_sign", "page(-1)", "", "Show the rows before."),
     )
 
     def compose(self) -> ComposeResult:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from textual.content import Content
 
 from store.words import duration
+from ui.app.colours import BAD, DIM, WARN
 from ui.app.figures import ABSENT, short, with_unit
 from ui.app.moments import SECOND
 
@@ -40,6 +41,11 @@ def span(ns: int | None) -> str:
     return f"{ns // SECOND} s" if ns < 60 * SECOND else duration(ns)
 
 
+def in_unit(number: int | None, unit: str) -> str:
+    """A number with its unit; ns as a duration."""
+    return span(number) if unit == "ns" else with_unit(number, unit)
+
+
 def since(at_ns: int | None, now_ns: int | None) -> str:
     """How long ago a moment of the run's clock was at another; absent when either is."""
     return ABSENT if at_ns is None or now_ns is None else span(now_ns - at_ns)
@@ -55,6 +61,11 @@ def brief(number: int | None, unit: str) -> str:
 def value_of(value: int | bool | None, unit: str) -> str:
     """A knob's value: on, off, or a number with its unit. None is no limit."""
     return "off" if value is None else with_unit(value, unit)
+
+
+def state_style(state: str) -> str:
+    """How the state of a knob stands out."""
+    return {"clamped": WARN, "raised": WARN, "dead": BAD, "off": DIM, "not binding": DIM}.get(state, "")
 
 
 def length(part: float, cells: int) -> str:
