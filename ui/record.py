@@ -13,6 +13,7 @@ from estimator.errors import NotFoundError, RecordError, StorageError
 from store.collect import Collector
 from ui.output import narrate
 from ui.settings import load_settings
+from ui.where import database_of
 
 WAIT_SECONDS: Final = 30.0
 """How long a command waits for another one that is collecting the same run."""
@@ -23,12 +24,6 @@ class Record(NamedTuple):
 
     database: Path
     run: str | None
-
-
-def database_of(run: RunDirectory) -> Path:
-    """The database a run is collected into."""
-    named = run.info.context.get("database")
-    return Path(named) if isinstance(named, str) else run.path / DATABASE
 
 
 @contextmanager

@@ -20,9 +20,9 @@ from store.standing import SinkStanding, read_standings
 from ui.cli import INTERRUPTED
 from ui.options import Finite, json_option
 from ui.output import narrate, print_json, print_table
-from ui.record import database_of
 from ui.settings import load_settings
 from ui.stopping import stopped_by_signals
+from ui.where import database_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

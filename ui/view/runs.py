@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from estimator.errors import GlassgateError
-from ui.record import database_of
 from ui.view.snapshot import MOST_ROWS, Presence, RunChoice
+from ui.where import database_of
 
 if TYPE_CHECKING:
     from controller.run_directory import RunDirectory

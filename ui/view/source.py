@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from controller.run_directory import DATABASE, RunDirectory, default_base, list_runs
 from estimator.errors import GlassgateError, NotFoundError, RecordError
-from ui.record import database_of
+from ui.where import database_of
 
 if TYPE_CHECKING:
     from ui.view.moment import RunRow
