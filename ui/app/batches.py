@@ -134,7 +134,7 @@ the cursor is opened below: its members, and every decision with its gates in th
         return max(0, len(self._lines.rows) - 1)
 
     def _draw_legend(self) -> None:
-        width = self._lines.size.width
+        width = self._lines.width
         if width:
             self._legend.update(legend(width, self._lines.scale))
 

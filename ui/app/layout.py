@@ -31,7 +31,7 @@ Screen { layout: vertical; background: $background; color: $foreground; }
 #right BuffersPanel { height: auto; }
 #right LogPanel { height: 1fr; min-height: 2; }
 
-Lines { scrollbar-color: $line; scrollbar-background: $background; }
+Lines { scrollbar-gutter: stable; scrollbar-color: $line; scrollbar-background: $background; }
 Lines > .lines--cursor { background: $cursor; text-style: bold; }
 Lines > .lines--cursor-blurred { background: $panel; }
 .plain Lines > .lines--cursor { text-style: reverse; }

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from textual.events import Click
 
 
-class Lines(ScrollView, can_focus=True):
+class Lines(ScrollView, can_focus=True, inherit_bindings=False):
     """Lines of one row each. Whoever holds it decides what they are, and moves the cursor by `move`."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"lines--cursor", "lines--cursor-blurred"}
@@ -69,7 +69,7 @@ class Lines(ScrollView, can_focus=True):
 
     def changed(self, cursor: int) -> None:
         """The lines are others; the cursor goes to this one without telling anybody."""
-        self.virtual_size = Size(self.size.width, self.count)
+        self.virtual_size = Size(self.width, self.count)
         self.cursor = max(0, min(cursor, self.count - 1))
         if self.cursor == 0:
             self.scroll_to(y=0, animate=False)
@@ -91,7 +91,12 @@ class Lines(ScrollView, can_focus=True):
     @property
     def page(self) -> int:
         """Lines in view."""
-        return max(1, self.size.height)
+        return max(1, self.scrollable_content_region.height)
+
+    @property
+    def width(self) -> int:
+        """Cells of a line."""
+        return self.scrollable_content_region.width
 
     def _into_view(self) -> None:
         top = self.scroll_offset.y
@@ -103,7 +108,7 @@ class Lines(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """One line of what is in view."""
         index = y + self.scroll_offset.y
-        width = self.size.width
+        width = self.width
         if not 0 <= index < self.count:
             return Strip.blank(width, self.rich_style)
         style = self.visual_style
@@ -114,7 +119,7 @@ class Lines(ScrollView, can_focus=True):
 
     def on_resize(self) -> None:
         """What is in view is another; keep the cursor in it."""
-        self.virtual_size = Size(self.size.width, self.count)
+        self.virtual_size = Size(self.width, self.count)
         self._into_view()
         self.refresh()
 
