@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ui.view.snapshot import Ask, Snapshot
+    from ui.view.view import View
 
 
 class Answers(Protocol):
@@ -46,3 +47,18 @@ class DirectReader:
         """Hand over no more."""
         self._tell = None
         self._answers.close()
+
+
+class WholeView:
+    """A view that reads to the end of the window, however long that takes."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def answer(self, ask: Ask) -> Snapshot:
+        """A snapshot."""
+        return self._view.answer(ask, whole=True)
+
+    def close(self) -> None:
+        """Close the database."""
+        self._view.close()

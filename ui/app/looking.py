@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -13,34 +12,11 @@ from ui.view.snapshot import MOST_ROWS, Ask
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ui.view.clock import Clock
     from ui.view.snapshot import Panel, RunChoice, Seek, Snapshot
 
 _MORE: Final = 100
 """Passes that are asked for beyond those known, when the cursor comes to their end."""
-
-
-class Clock(Protocol):
-    """Two clocks, in ns."""
-
-    def now_ns(self) -> int:
-        """One that only goes forward."""
-        ...
-
-    def wall_ns(self) -> int:
-        """Unix time."""
-        ...
-
-
-class SystemClock:
-    """The machine's."""
-
-    def now_ns(self) -> int:
-        """Monotonic."""
-        return time.monotonic_ns()
-
-    def wall_ns(self) -> int:
-        """Unix time."""
-        return time.time_ns()
 
 
 class Looking:
@@ -107,21 +83,21 @@ class Looking:
     def play(self) -> None:
         """Play on from the moment shown."""
         if self.snapshot is not None:
-            self.time.play(self.snapshot.head, self._clock.now_ns())
+            self.time.play(self.snapshot.head, self._clock.monotonic_ns())
             self._resume = self.play
             self._unpage()
 
     def change_speed(self, by: int) -> None:
         """Play faster or slower by steps."""
-        self.time.change_speed(by, self._clock.now_ns())
+        self.time.change_speed(by, self._clock.monotonic_ns())
 
     def set_speed(self, speed: float) -> None:
         """Play at the speed nearest to this."""
-        self.time.set_speed(speed, self._clock.now_ns())
+        self.time.set_speed(speed, self._clock.monotonic_ns())
 
     def tick(self) -> bool:
         """Let time go on; whether it did."""
-        if self.snapshot is None or not self.time.tick(self.snapshot.head, self._clock.now_ns()):
+        if self.snapshot is None or not self.time.tick(self.snapshot.head, self._clock.monotonic_ns()):
             return False
         self.want()
         return True

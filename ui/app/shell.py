@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -16,7 +17,7 @@ from ui.app.commands import APP_COMMANDS
 from ui.app.head import OLD, Headline
 from ui.app.keys_bar import KeysBar
 from ui.app.layout import BREAKPOINTS, CSS
-from ui.app.looking import Clock, Looking, SystemClock
+from ui.app.looking import Looking
 from ui.app.moments import moment_of_day
 from ui.app.notice import Notice, notice_of
 from ui.app.opened_pass import OpenedPass
@@ -24,6 +25,7 @@ from ui.app.panel import Panel
 from ui.app.panel_list import BESIDE, panel_class
 from ui.app.prompt import Prompt
 from ui.app.timeline import TimeBar
+from ui.view.clock import SystemClock
 from ui.view.snapshot import Ask
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from ui.app.colours import ThemeName
     from ui.app.command import Command
+    from ui.view.clock import Clock
     from ui.view.reader import SnapshotReader
     from ui.view.snapshot import Panel as PanelName
     from ui.view.snapshot import Snapshot
@@ -94,6 +97,8 @@ class Shell(App[None]):
         self.prompt = Prompt()
         self._keys = KeysBar(self.is_on)
         self._beside: list[Panel] = []
+        self.complete = asyncio.Event()
+        """Set once every part that the first picture needs is mounted."""
 
     def compose(self) -> ComposeResult:
         """Headline, panels, bar of time, and the footer."""
@@ -129,6 +134,7 @@ class Shell(App[None]):
         await self.query_one("#left").mount(waiting)
         await self.query_one("#right").mount(*beside)
         self.show_snapshot()
+        self.call_after_refresh(self.complete.set)
 
     def on_unmount(self) -> None:
         """End the reader."""

@@ -1,0 +1,85 @@
+"""Opening the screen on what a source names: in the terminal, or as one picture without one."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ui.app.screen import Glassgate
+from ui.view.reader import Reader
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
+
+    from ui.app.colours import ThemeName
+    from ui.view.clock import Clock
+    from ui.view.reader import SnapshotReader
+    from ui.view.snapshot import Ask
+    from ui.view.source import Source
+
+
+def run_screen(
+    source: Source,
+    *,
+    theme: ThemeName | None = None,
+    readonly: bool = False,
+    ask: Ask | None = None,
+    at: str = "",
+) -> None:
+    """Show the screen until the operator leaves it.
+
+    `ask` is what to look at first, by default the run the source names; `at` a time to go to, as the `:` prompt takes
+    it; `theme` follows NO_COLOR and the terminal unless it is given.
+    """
+    reader = Reader(source)
+    Glassgate(reader, theme=theme or terminal_theme(), readonly=readonly, ask=ask, at=at).run()
+
+
+def terminal_theme() -> ThemeName:
+    """`plain` where NO_COLOR asks for it, `light` where COLORFGBG says so, else `dark`."""
+    if os.environ.get("NO_COLOR"):
+        return "plain"
+    background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
+    return "light" if background in ("7", "15") else "dark"
+
+
+async def picture(
+    reader: SnapshotReader,
+    size: tuple[int, int],
+    *,
+    theme: ThemeName = "dark",
+    ask: Ask | None = None,
+    at: str = "",
+    clock: Clock | None = None,
+    keys: tuple[str, ...] = (),
+) -> str:
+    """The screen of that many columns and lines as an SVG, after these keys."""
+    app = Glassgate(reader, theme=theme, readonly=True, ask=ask, at=at, clock=clock)
+    async with app.run_test(size=size) as pilot:
+        await settled(app, pilot)
+        for key in keys:
+            await pilot.press(key)
+            await settled(app, pilot)
+        return without_fonts(app.export_screenshot(title="glassgate ui"))
+
+
+async def settled(app: Glassgate, pilot: Pilot[None]) -> None:
+    """Wait until everything is mounted and nothing is left to be drawn."""
+    await app.complete.wait()
+    await pilot.pause()
+    await pilot.pause()
+
+
+def without_fonts(svg: str) -> str:
+    """The picture without the fonts it would fetch from elsewhere; it falls back to a monospaced one."""
+    lines = svg.splitlines()
+    kept: list[str] = []
+    inside = False
+    for line in lines:
+        if "@font-face" in line:
+            inside = True
+        if not inside:
+            kept.append(line)
+        elif "}" in line:
+            inside = False
+    return "\n".join(kept) + "\n"
