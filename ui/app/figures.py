@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ui.app.colours import Mark
 
-ABSENT: Final = "-"
+ABSENT: Final = "—"
 """What the record does not hold."""
 _UNITS: Final = {"tokens": "tok", "requests": "req"}
 
