@@ -34,26 +34,52 @@ class PassedBy(NamedTuple):
     last_repeat_ns: int | None = None
 
 
+class Piece(NamedTuple):
+    """A stretch of a wait that was spent on one thing. Times are ns of the run's clock."""
+
+    from_ns: int
+    to_ns: int
+    key: Key
+
+
 class _Spending:
     """A wait's clock and what has been spent so far."""
 
-    __slots__ = ("clock_ns", "end_ns", "spent")
+    __slots__ = ("clock_ns", "end_ns", "pieces")
 
     def __init__(self, start_ns: int, end_ns: int) -> None:
         self.clock_ns = start_ns
         self.end_ns = end_ns
-        self.spent: dict[Key, int] = {}
+        self.pieces: list[Piece] = []
 
     def until(self, moment_ns: int, key: Key) -> None:
         """Spend the time up to a moment, but not beyond the wait's end."""
         moment_ns = min(moment_ns, self.end_ns)
         if moment_ns > self.clock_ns:
-            self.spent[key] = self.spent.get(key, 0) + moment_ns - self.clock_ns
+            if self.pieces and self.pieces[-1].key == key:
+                self.pieces[-1] = self.pieces[-1]._replace(to_ns=moment_ns)
+            else:
+                self.pieces.append(Piece(self.clock_ns, moment_ns, key))
             self.clock_ns = moment_ns
 
 
 def attribute(start_ns: int, end_ns: int, passes: Iterable[PassedBy], verdicts: Mapping[int, Stop]) -> dict[Key, int]:
-    """Nanoseconds of a wait by (kind, stop), in the order in which each began; they add up to the wait exactly.
+    """Nanoseconds of a wait by (kind, stop), in the order in which each began; see `pieces_of`."""
+    return summed(pieces_of(start_ns, end_ns, passes, verdicts))
+
+
+def summed(pieces: Iterable[Piece]) -> dict[Key, int]:
+    """Nanoseconds by what they were spent on, in the order in which each began."""
+    spent: dict[Key, int] = {}
+    for piece in pieces:
+        spent[piece.key] = spent.get(piece.key, 0) + piece.to_ns - piece.from_ns
+    return spent
+
+
+def pieces_of(
+    start_ns: int, end_ns: int, passes: Iterable[PassedBy], verdicts: Mapping[int, Stop]
+) -> tuple[Piece, ...]:
+    """A wait as pieces in order of time that follow one another without a gap.
 
     `passes` are in order of number: the last one that began before the wait if there is one, those within it, and the
     one that ended it. `verdicts` holds what a pass said of this request, by the pass's number.
@@ -76,7 +102,7 @@ def attribute(start_ns: int, end_ns: int, passes: Iterable[PassedBy], verdicts: 
     if before is not None and _met_at(before, start_ns) is not None:
         _spend_pass(before, verdicts, spending, end_ns, whole=True)
     spending.until(end_ns, (BETWEEN, None))
-    return spending.spent
+    return tuple(spending.pieces)
 
 
 def _met_at(each: PassedBy, start_ns: int) -> int | None:

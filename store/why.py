@@ -12,7 +12,7 @@ from store.life import NOT_KNOWN, STILL_WAITING, Life, Refusal, Wait
 from store.looks import LOOKS_SQL, Look, Revision, Stay, entry_of, parts_of, stays_of
 from store.retention import hash_of
 from store.runs import StoredRun, find_run, stored_runs
-from store.waits import PassedBy, attribute
+from store.waits import PassedBy, Piece, pieces_of, summed
 
 if TYPE_CHECKING:
     import sqlite3
@@ -29,6 +29,7 @@ EARLIER_SQL: Final = (
 REQUEST_SQL: Final = """SELECT number, arrival_ns, prompt_tokens, output_tokens, first_token_ns, end_ns, ended, why,
     generated_tokens FROM requests WHERE run = ? AND number = ?"""
 PLACES_SQL: Final = "SELECT run, max(number), count(*) FROM requests WHERE id = ? GROUP BY run"
+PLACE_SQL: Final = "SELECT max(number), count(*) FROM requests WHERE id = ? AND run = ?"
 GIVEN_BACK_SQL: Final = (
     "SELECT at_ns, kind, generated_tokens FROM retractions WHERE run = ? AND request = ? ORDER BY at_ns"
 )
@@ -73,6 +74,19 @@ def why(database: Path, request: str, run: str | None = None) -> Life:
     with reading(database) as connection:
         stored, (number, namesakes), others = _place(connection, request, run)
         return _Reader(connection, stored).life(request, number, others, namesakes - 1)
+
+
+def life_of(connection: sqlite3.Connection, run: StoredRun, request: str) -> tuple[Life, tuple[tuple[Piece, ...], ...]]:
+    """The life of a request on one rank of a run, and each of its waits as pieces in order of time.
+
+    Raises NotFoundError where that rank has no request of this id.
+    """
+    number, count = connection.execute(PLACE_SQL, (request, run.id)).fetchone()
+    if number is None:
+        raise NotFoundError(f"run {run.name} has no request {request!r} on rank {run.rank}")
+    reader = _Reader(connection, run)
+    life = reader.life(request, number, (), count - 1)
+    return life, tuple(reader.pieces)
 
 
 _Place = tuple[StoredRun, tuple[int, int], tuple[str, ...]]
@@ -127,6 +141,8 @@ class _Reader:
     def __init__(self, connection: sqlite3.Connection, run: StoredRun) -> None:
         self._connection = connection
         self._run = run
+        self.pieces: list[tuple[Piece, ...]] = []
+        """Each wait of the life that was read, in order of time."""
         self._record_end_ns = run.end_ns if run.end_ns is not None else run.last_ns
         self._missing = int(connection.execute(MISSING_SQL, (run.id,)).fetchone()[0])
 
@@ -190,13 +206,14 @@ class _Reader:
             for look in stay.looks
             if look.outcome == Outcome.WAIT and look.gate is not None and look.reason is not None
         }
-        spent = attribute(stay.start_ns, end_ns, self._passes(first_pass, last_pass), verdicts)
+        pieces = pieces_of(stay.start_ns, end_ns, self._passes(first_pass, last_pass), verdicts)
+        self.pieces.append(pieces)
         return Wait(
             start_ns=stay.start_ns,
             end_ns=end_ns,
             after=stay.after,
             ended_by=ended_by,
-            parts=parts_of(spent, stay.looks, revisions),
+            parts=parts_of(summed(pieces), stay.looks, revisions),
             looks=sum(look.times for look in stay.looks),
         )
 
