@@ -19,7 +19,7 @@ from controller.engines.plugin.broadcast import take_forwarded
 from controller.engines.plugin.clerk import Clerk
 from controller.engines.plugin.collector import collector_log, start_collector
 from controller.engines.plugin.requests import Requests, refusal, who_asked
-from controller.engines.plugin.run_id import shared_run_id
+from controller.engines.plugin.run_id import announce_run, shared_run_id
 from controller.engines.plugin.status import PluginStatus
 from controller.journal import JournalWriter
 from controller.limits import effective, explain, largest_prompt
@@ -224,6 +224,8 @@ class EngineRecord:
     ) -> None:
         base = settings.runs or default_base()
         name = shared_run_id() if run_id is None else run_id
+        if run_id is None and identity.collects and (base / name).exists():
+            name = announce_run()  # a second engine of one process, or a variable left over
         limits = effective(settings.knobs, identity.setting)
         context = dict(identity.context)
         if settings.database is not None:
