@@ -134,7 +134,7 @@ _DARK: Final = {
     "gate-unknown": "#ffffff",
     "tokens-device": "#4f7cac",
     "tokens-loaded": "#8e7cc3",
-    "tokens-computed": "#c9d1d9",
+    "tokens-computed": "#adbac7",
     "good": "#57ab5a",
     "warn": "#e3b341",
     "bad": "#ff7b72",

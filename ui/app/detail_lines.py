@@ -33,6 +33,8 @@ def detail_lines(detail: PassDetail, head: Head, opened: frozenset[int]) -> Iter
     row = detail.row
     yield DetailLine(_decided_from(detail, head))
     members = {member.request: member for member in row.members}
+    if members:
+        yield DetailLine(_columns())
     for at, decision in enumerate(detail.decisions):
         yield DetailLine(_decision(decision, members.get(decision.request)), at)
         if at in opened:
@@ -58,19 +60,22 @@ def _decided_from(detail: PassDetail, head: Head) -> Content:
     return Content.styled("  ".join(each for each in told if each), DIM)
 
 
+def _columns() -> Content:
+    header = f"  {'request':<{_ID}} {'cached':>10}{'from host':>11}{'computed':>10}{'waited':>14}"
+    return Content.styled(header, DIM)
+
+
 def _decision(decision: DecisionView, member: MemberBar | None) -> Content:
     mark = OUTCOMES.get(decision.outcome, _UNKNOWN)
     start = Content.assemble((mark.sign, mark.style), " ", f"{_cut(decision.request):<{_ID}} ")
     if member is None:
         return start + _held(decision)
     cached = member.device + member.loaded
-    line = start + Content(f"{cached:>9,} cached ({member.loaded:>7,} host) {member.computed:>8,} computed")
-    if member.waited_ns is not None:
-        line += f"  waited {lasting(member.waited_ns)}"
+    line = start + f"{cached:>10,}{member.loaded:>11,}{member.computed:>10,}{lasting(member.waited_ns):>14}"
     if decision.outcome == "admit_chunk":
         line += Content.styled("  cut to a chunk", DIM)
     if decision.host_status == "skipped" and decision.resident:
-        line += Content.styled(f"  host hit of {decision.resident:,} skipped: {decision.host_reason}", DIM)
+        line += Content.styled(f"  host {decision.resident:,} skipped: {decision.host_reason}", DIM)
     return line
 
 

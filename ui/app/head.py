@@ -135,9 +135,9 @@ def _binding(head: Head, width: int, *, past: bool) -> Content:
     label = "binds now  " if head.presence == "live" and not past else "bound then " if past else "bound last "
     if head.binding is None:
         why = (
-            "no pass in the last 5 min"
-            if not head.passes_in_window
-            else f"nothing: no gate stopped the last pass ({head.passes_in_window:,} passes in the last 5 min)"
+            f"nothing  the last pass took the whole queue ({head.passes_in_window:,} passes in the last 5 min)"
+            if head.passes_in_window
+            else "-  no pass in the last 5 min"
         )
         return Content.assemble((label, DIM), (why, DIM)).truncate(width, ellipsis=True)
     binding = head.binding

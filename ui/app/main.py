@@ -60,7 +60,7 @@ async def picture(
         for key in keys:
             await pilot.press(key)
             await settled(app, pilot)
-        return without_fonts(app.export_screenshot(title="glassgate ui"))
+        return app.export_screenshot(title="glassgate ui")
 
 
 async def settled(app: Glassgate, pilot: Pilot[None]) -> None:
@@ -68,18 +68,3 @@ async def settled(app: Glassgate, pilot: Pilot[None]) -> None:
     await app.complete.wait()
     await pilot.pause()
     await pilot.pause()
-
-
-def without_fonts(svg: str) -> str:
-    """The picture without the fonts it would fetch from elsewhere; it falls back to a monospaced one."""
-    lines = svg.splitlines()
-    kept: list[str] = []
-    inside = False
-    for line in lines:
-        if "@font-face" in line:
-            inside = True
-        if not inside:
-            kept.append(line)
-        elif "}" in line:
-            inside = False
-    return "\n".join(kept) + "\n"

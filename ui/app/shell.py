@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -139,6 +140,11 @@ class Shell(App[None]):
     def on_unmount(self) -> None:
         """End the reader."""
         self._reader.close()
+
+    def export_screenshot(self, *, title: str | None = None, simplify: bool = False) -> str:
+        """The screen as an SVG that fetches nothing: without a font of its own it falls back to a monospaced one."""
+        svg = super().export_screenshot(title=title, simplify=simplify)
+        return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
 
     # what arrives
 
