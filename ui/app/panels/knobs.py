@@ -15,6 +15,7 @@ from ui.app.colours import BAD, DIM, GOOD, STRONG, WARN
 from ui.app.command import Command
 from ui.app.figures import lines, whole
 from ui.app.moments import clock
+from ui.app.panels.entry import Entry
 from ui.app.panels.knob_asked import Asked, cannot_leave
 from ui.app.panels.knob_confirm import ConfirmChange
 from ui.app.panels.knob_draft import Checked, check, effects, expected, in_force, told_change, typed
@@ -88,7 +89,7 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
         & > .knobs { height: auto; max-height: 12; }
         & > Horizontal { height: 1; margin-top: 1; display: none; }
         & > Horizontal > Static { width: auto; }
-        & > Horizontal > Input { width: 1fr; }
+        & > Horizontal > Entry { width: 1fr; }
         & > .about { height: auto; max-height: 2; text-wrap: wrap; }
         &.editing > .about { display: none; }
         & > .draft { height: auto; max-height: 4; text-wrap: wrap; }
@@ -112,7 +113,7 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
         yield KeyedTable(_COLUMNS, id="knobs").add_class("knobs")
         with Horizontal():
             yield Static(classes="name")
-            yield Input(compact=True, select_on_focus=True)
+            yield Entry()
         yield Static(classes="about")
         yield Static(classes="draft")
         yield KeyedTable(_CHANGES, id="changes").add_class("changes")
@@ -190,9 +191,9 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
         self._editing = row.name
         self.add_class("editing")
         self.query_one(".name", Static).update(cell(f"{row.name} ({row.unit})  ", STRONG))
-        box = self.query_one(Input)
+        box = self.query_one(Entry)
         box.value = typed(value, row.unit)
-        box.focus()
+        box.enter()
         self._say()
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -206,7 +207,7 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
         if self._editing is not None and self._enter(self._editing, event.value):
             self._leave_editing()
 
-    def key_escape(self) -> None:
+    def on_entry_left(self) -> None:
         """Leave the line that edits."""
         if self._editing is not None:
             self._leave_editing()
@@ -321,7 +322,7 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
 
     def _drafted(self, panel: KnobPanel, entered: Checked | None) -> Content:
         if self._editing is not None:
-            entered = check(panel, self.draft_values, self._editing, self.query_one(Input).value)
+            entered = check(panel, self.draft_values, self._editing, self.query_one(Entry).value)
         if entered is not None and entered.problem:
             return cell(entered.problem, BAD)
         if entered is not None:

@@ -13,6 +13,7 @@ from ui.app.command import Command
 from ui.app.copying import quoted
 from ui.app.figures import lines, whole
 from ui.app.moments import clock
+from ui.app.panels.entry import Entry
 from ui.app.panels.life import life_bar, life_legend
 from ui.app.panels.messages import OpenPass, SearchRequest
 from ui.app.panels.part import PartPanel
@@ -69,9 +70,7 @@ class RequestPanel(PartPanel):
 
     def compose(self) -> ComposeResult:
         """The search above what it found."""
-        box = Input(placeholder=_HINT, compact=True, select_on_focus=True)
-        box.can_focus = False  # so that digits are the screen's until a search is wanted
-        yield box
+        yield Entry(_HINT)
         yield Static(classes="life")
         yield Static(classes="legend")
         with Horizontal():
@@ -89,7 +88,7 @@ class RequestPanel(PartPanel):
         request = snapshot.request
         if request is None:
             return
-        box = self.query_one(Input)
+        box = self.query_one(Entry)
         if not box.has_focus and box.value != request.text:
             with self.prevent(Input.Changed):
                 box.value = request.text
@@ -138,27 +137,18 @@ class RequestPanel(PartPanel):
             self._take(request.matches[0])
         self._leave_search()
 
-    def key_down(self) -> None:
+    def on_entry_left(self) -> None:
         """From the search into what it found."""
-        if self.query_one(Input).has_focus:
-            self._leave_search()
-
-    def key_escape(self) -> None:
-        """Leave the search."""
-        if self.query_one(Input).has_focus:
-            self._leave_search()
+        self._leave_search()
 
     def action_search(self) -> None:
         """Go to the search."""
-        box = self.query_one(Input)
-        box.can_focus = True
-        box.focus()
+        self.query_one(Entry).enter()
 
     def _leave_search(self) -> None:
         """To what was found, whichever it is."""
         where = "#matches" if self.has_class("several") else "#looks" if self.has_class("found") else "VerticalScroll"
         self.query_one(where).focus()
-        self.query_one(Input).can_focus = False
 
     def on_data_table_row_selected(self) -> None:
         """A click on the row of the cursor."""
@@ -177,7 +167,7 @@ class RequestPanel(PartPanel):
 
     def _take(self, request: str) -> None:
         with self.prevent(Input.Changed):
-            self.query_one(Input).value = request
+            self.query_one(Entry).value = request
         self.post_message(SearchRequest(request))
 
     def raw(self) -> str | None:
