@@ -41,3 +41,9 @@ class NotFoundError(GlassgateError):
     """The record holds nothing under that name."""
 
     exit_code = 7
+
+
+class NoAnswerError(GlassgateError):
+    """Nobody answered a knob request in time."""
+
+    exit_code = 10

@@ -17,17 +17,32 @@ EXIT_CODES: Final = {
     0: "done",
     1: "something went wrong that has no code of its own",
     2: "the command's arguments do not fit together",
-    3: "a knob has a value it cannot have",
+    3: "a knob has a value it cannot have, or a run refused a knob change",
     4: "a case file, trace, setting or model description cannot be read as one",
     5: "a journal, run directory or database is missing, not ours, or of a newer version",
     6: "the disk is full or a folder cannot be written; what was recorded before stays readable",
-    7: "the record holds nothing under that name",
+    7: "the record holds nothing under that name, or the run is not live",
     8: "another module named controller, gpu_probe, store or ui is found before ours",
     9: "a device cannot be probed, or its memory did not hold what was asked",
+    10: "a run did not answer a knob request in time",
     INTERRUPTED: "interrupted by Ctrl-C; what was recorded before stays readable",
 }
 
-COMMANDS: Final = ("demo", "replay", "decide", "runs", "why", "query", "estimate", "smoke", "collect", "db", "bench")
+COMMANDS: Final = (
+    "demo",
+    "replay",
+    "decide",
+    "runs",
+    "knobs",
+    "why",
+    "query",
+    "ui",
+    "estimate",
+    "smoke",
+    "collect",
+    "db",
+    "bench",
+)
 """The commands in the order in which help lists them; each is the function of its name in ui.commands."""
 
 

@@ -7,7 +7,7 @@ from typing import Final, Self
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from controller.engines.replay import Progress as Standing
-from ui.output import narrate, narration
+from ui.output import narrate, narration, printable
 
 
 class ReplayProgress:
@@ -41,6 +41,13 @@ class ReplayProgress:
         elif time.perf_counter() - self._told >= self.LINE_EVERY_S:
             self._told = time.perf_counter()
             narrate(words)
+
+    def say(self, text: str) -> None:
+        """One remark, above the bar where there is one."""
+        if self._bar is None:
+            narrate(text)
+        else:
+            self._bar.console.print(printable(text), markup=False, soft_wrap=True)
 
     def __enter__(self) -> Self:
         if self._bar is not None:

@@ -13,6 +13,7 @@ from controller.engines.replay import (
     DEFAULT_DEVICE_TOKENS,
     DEFAULT_HOST_TOKENS,
     DEFAULT_NEW_TOKEN_RATIO,
+    Pace,
     ReplayEngine,
     Role,
 )
@@ -21,6 +22,7 @@ from controller.engines.replay.cache import WritePolicy
 from controller.engines.replay.step_time import DEFAULT_PRESET, StepTimeModel, step_time_model
 from controller.engines.replay.workload import Workload
 from controller.journal import JournalWriter
+from controller.knob_turning import Answer
 from controller.knobs import Knobs
 from controller.limits import CLAMPED, DEAD, RAISED, Setting, effective, explain, largest_prompt
 from controller.recorder import Recorder
@@ -28,7 +30,7 @@ from controller.records import Smoke
 from controller.run_directory import RunDirectory
 from estimator.batch import BatchEstimator
 from estimator.context import RunContext
-from estimator.errors import GlassgateError
+from estimator.errors import GlassgateError, StorageError
 from estimator.presets import model as geometry_of
 from gpu_probe.smoke import pieces_of
 from gpu_probe.smoke import smoke as smoke_device
@@ -36,10 +38,12 @@ from store.collect import Collector
 from store.words import size
 from ui.output import cell, narrate
 from ui.progress import ReplayProgress
-from ui.record import database_of
 from ui.stopping import stopped_by_signals
+from ui.where import database_of
 
 COLLECT_EVERY_S: Final = 1.0
+COLLECT_EVERY_PACED_S: Final = 0.15
+"""Less than a quarter of a second apart, whatever the moment at which the engine tells of its progress."""
 DEFAULT_MODEL: Final = "deepseek-v3.2"
 
 
@@ -64,6 +68,10 @@ class ReplayOptions:
     smoke: Literal["off", "warn", "require"] = "off"
     """Whether `max_buffer_bytes` is allocated for real before the run, and whether a failure refuses the run."""
     smoke_device: str = "cpu"
+    pace: float | None = None
+    """Simulated time to wall time; None goes as fast as it can."""
+    pace_from: float = 0.0
+    """Simulated seconds that are replayed before the pace is kept."""
     database: Path | None = None
     base: Path | None = None
     """The folder that keeps the runs."""
@@ -103,11 +111,14 @@ class Replayed:
 
 
 class SimulatedClock:
-    """The journal's time base: the engine's simulated time, and the wall time it stands for."""
+    """The journal's time base: the engine's simulated time, and the wall time it stands for.
 
-    def __init__(self) -> None:
+    A replay that makes up for its first `behind_ns` at once began so long ago.
+    """
+
+    def __init__(self, behind_ns: int = 0) -> None:
         self.engine: ReplayEngine | None = None
-        self.began_wall_ns = time.time_ns()
+        self.began_wall_ns = time.time_ns() - behind_ns
 
     def now(self) -> int:
         """Simulated ns since the run began."""
@@ -119,12 +130,14 @@ class SimulatedClock:
 
 
 def replay(workload: Workload, options: ReplayOptions) -> Replayed:
-    """Replay a workload, keep the record and take it into the database.
+    """Replay a workload, keep the record and take it into the database; requests for a knob change are answered.
 
     Ctrl-C ends the run at the next pass, with everything recorded. Raises what the engine, the journal and the store
     raise; what was recorded before stays readable.
     """
     estimator, setting, step_time = options.estimator(), options.setting(), options.step_time_model()
+    from_ns = int(options.pace_from * 1e9)
+    pace = None if options.pace is None else Pace(options.pace, from_ns=from_ns)
     limits = effective(options.knobs, setting)
     smoke = try_smoke(options, estimator)
     program = version("glassgate")
@@ -138,13 +151,17 @@ def replay(workload: Workload, options: ReplayOptions) -> Replayed:
             "workload": workload.name,
             "role": options.role,
             "step_time": step_time.name,
+            "pace": options.pace,
             **({} if options.database is None else {"database": str(options.database.absolute())}),
         },
     )
     narrate(f"run {run.path.name}: {workload.name}, role {options.role}, steps as on {step_time.name}")
     if options.device_tokens is not None:
         narrate(f"largest prompt that can be served: {largest_prompt(limits, options.device_tokens):,} tokens")
-    clock = SimulatedClock()
+    if options.pace is not None:
+        after = f", after {options.pace_from:,g} s at once" if options.pace_from else ""
+        narrate(f"paced: {options.pace:g} s simulated a second{after}; knobs can be turned, Ctrl-C ends it")
+    clock = SimulatedClock(0 if pace is None else from_ns)
     tell_knobs(options.knobs, setting)
     with _ended(run, clock) as end, workload:
         journal = JournalWriter(
@@ -168,8 +185,11 @@ def replay(workload: Workload, options: ReplayOptions) -> Replayed:
                 model=options.model or "",
                 context="" if estimator is None else json.dumps(estimator.context.as_run()),
                 smoke=smoke,
+                pace=pace,
+                began_wall_ns=clock.began_wall_ns,
             )
-            summary = {**_serve(engine, run), "skipped_lines": workload.skipped.count}
+            every = COLLECT_EVERY_S if pace is None else COLLECT_EVERY_PACED_S
+            summary = {**_serve(engine, run, every), "skipped_lines": workload.skipped.count}
         _report_skipped(workload)
         end("interrupted" if summary["interrupted"] else "finished")
     return Replayed(summary, run)
@@ -201,13 +221,12 @@ def _interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def _serve(engine: ReplayEngine, run: RunDirectory) -> dict[str, Any]:
-    """Run the engine to its end, with the database following and the progress told; the summary."""
+def _serve(engine: ReplayEngine, run: RunDirectory, every_s: float) -> dict[str, Any]:
+    """Run the engine to its end, with knobs turned, the database following and the progress told; the summary."""
     database = database_of(run)
     began = time.perf_counter()
     collecting = 0.0
     with (
-        run.hold_collector_lock(),
         Collector(run, database) as collector,
         ReplayProgress() as told,
         stopped_by_signals(engine.stop, _interrupt) as stopped,
@@ -216,9 +235,11 @@ def _serve(engine: ReplayEngine, run: RunDirectory) -> dict[str, Any]:
 
         def progress(standing: Standing) -> None:
             nonlocal collected, collecting
+            for request in run.take_requests():
+                told.say(_told(engine.turn(request)))
             told.show(standing)
             now = time.perf_counter()
-            if now - collected >= COLLECT_EVERY_S:
+            if now - collected >= every_s:
                 collector.poll()
                 collected = time.perf_counter()
                 collecting += collected - now
@@ -243,6 +264,14 @@ def _serve(engine: ReplayEngine, run: RunDirectory) -> dict[str, Any]:
     }
 
 
+def _told(answer: Answer) -> str:
+    """The answer to a request for a knob change, for people."""
+    changes = ", ".join(f"{name} {cell(old)} -> {cell(new)}" for name, old, new in answer.changes)
+    if not answer.accepted:
+        return f"knobs: {answer.who} asked for {changes or 'a change'}, refused: {answer.why}"
+    return f"knobs: {changes}, revision {answer.revision}, by {answer.who}"
+
+
 def _report_skipped(workload: Workload) -> None:
     """Say how many lines of a trace were left out, and show the first of them."""
     skipped = workload.skipped
@@ -262,7 +291,11 @@ def tell_knobs(knobs: Knobs, setting: Setting) -> None:
 
 @contextmanager
 def _ended(run: RunDirectory, clock: SimulatedClock) -> Iterator[Callable[[str], None]]:
-    """Mark the run's end in good order, with the reason given; one that failed before its first request is no run."""
+    """Mark the run's end in good order, with the reason given; one that failed before its first request is no run.
+
+    The run is ours to collect from before its first record until after that mark, so that nobody else begins to, and
+    nobody takes it for one that has lost its collector.
+    """
     reason = "failed"
 
     def end(why: str) -> None:
@@ -270,14 +303,20 @@ def _ended(run: RunDirectory, clock: SimulatedClock) -> Iterator[Callable[[str],
         reason = why
 
     try:
-        yield end
-    except GlassgateError:
-        if clock.engine is None or not clock.engine.summary.requests:
-            run.discard()
+        collecting = run.hold_collector_lock()
+    except StorageError:
+        run.discard()
+        raise
+    with collecting:
+        try:
+            yield end
+        except GlassgateError:
+            if clock.engine is None or not clock.engine.summary.requests:
+                run.discard()
+                raise
+            run.end(reason)
+            raise
+        except BaseException:
+            run.end(reason)
             raise
         run.end(reason)
-        raise
-    except BaseException:
-        run.end(reason)
-        raise
-    run.end(reason)

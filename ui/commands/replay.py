@@ -6,12 +6,13 @@ from typing import Any
 import click
 
 from controller.engines.replay import DEFAULT_DEVICE_TOKENS, DEFAULT_HOST_TOKENS, DEFAULT_NEW_TOKEN_RATIO
+from controller.engines.replay.pace import FASTEST, SLOWEST
 from controller.engines.replay.sessions import agent_sessions
 from controller.engines.replay.step_time import DEFAULT_PRESET, PRESETS
 from controller.engines.replay.traces import open_trace
 from estimator.errors import UsageError
 from ui.cli import INTERRUPTED
-from ui.options import UNBOUNDED_WORD, Size, json_option, knob_options
+from ui.options import UNBOUNDED_WORD, Finite, Size, json_option, knob_options
 from ui.output import print_json
 from ui.replaying import DEFAULT_MODEL, ReplayOptions
 from ui.replaying import replay as run_replay
@@ -101,6 +102,19 @@ REPLAY_KNOBS = {"page_size": 64}
     metavar="DEVICE",
     help="Where: cuda:0, ... or cpu (host memory).",
 )
+@click.option(
+    "--pace",
+    type=Finite(min=SLOWEST, max=FASTEST),
+    metavar="FACTOR",
+    help="Simulated seconds a second, 1 is real time, so that the replay can be watched [default: as fast as it can].",
+)
+@click.option(
+    "--pace-from",
+    type=Finite(min=0, max=1e9),
+    default=0.0,
+    metavar="SECONDS",
+    help="With --pace: replay so many simulated seconds at once first.",
+)
 @click.option("--database", type=click.Path(path_type=Path), help="Database to fill [default: in the run's folder].")
 @knob_options
 @json_option
@@ -150,6 +164,8 @@ def _check_together(ctx: click.Context, trace: str | None) -> None:
         if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             goes_with = "a TRACE" if trace is None else "the built-in workload, without a TRACE"
             raise UsageError(f"--{name.replace('_', '-')} goes with {goes_with}")
+    if ctx.params["pace"] is None and ctx.params["pace_from"]:
+        raise UsageError("--pace-from goes with --pace, which says how fast it goes from there")
 
 
 def replay_options(options: dict[str, Any], **more: Any) -> ReplayOptions:

@@ -150,6 +150,7 @@ class ReplayEngine:
         record.knobs(0, self.knobs, self._setting)
         if self._smoke is not None:
             record.note(self._smoke)
+        record.append_noted()
         if self._pace is not None:
             self._pace.begin()
         try:
