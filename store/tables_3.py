@@ -1,4 +1,4 @@
-"""What schema version 3 adds: the name of the request that was left for a knob change, and ranks compared by digest."""
+"""What schema version 3 adds: who asked for a knob change and by which request, ranks compared by digest, indexes."""
 
 import re
 from typing import Final
@@ -25,7 +25,12 @@ TABLES: Final = (
 ) WITHOUT ROWID, STRICT""",
 )
 
-INDEXES: Final[tuple[str, ...]] = ()
+INDEXES: Final = (
+    # screen: who gave their KV back last, in its waiting room and its log
+    "CREATE INDEX retractions_at ON retractions (run, at_ns)",
+    # screen: the requests that were aborted last, in its log
+    "CREATE INDEX requests_aborted ON requests (run, end_ns) WHERE ended = 'abort'",
+)
 
 _VIEWS: Final = {
     "v_knob_changes": """SELECT c.run, r.name AS run_name, iso(c.at_ns) AS at, c.at_ns, c.who, c.revision, c.knob,

@@ -7,6 +7,7 @@ import pytest
 from store import looks, tables, tables_2, tables_3, why
 from store.database import reading
 from store.named import NAMED
+from ui.view import happened
 
 WHY_SQL = {name: getattr(module, name) for module in (why, looks) for name in dir(module) if name.endswith("_SQL")}
 
@@ -24,7 +25,8 @@ LARGE = {
 
 def plan(connection, sql):
     """What SQLite would do for a statement."""
-    values = {"run": 1, "limit": 20} if re.search(r":(run|limit)\b", sql) else ("1",) * sql.count("?")
+    named = re.findall(r":([a-z]+)", sql)
+    values = dict.fromkeys(named, 1) if named else ("1",) * sql.count("?")
     return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
 
 
@@ -71,8 +73,8 @@ def test_a_scan_would_be_seen(recorded):
 
 
 def test_every_index_is_used(recorded):
-    """Each index of the schema is in the plan of a named query or of `why`."""
-    statements = (*WHY_SQL.values(), *(query.sql for query in NAMED.values()))
+    """Each index of the schema is in the plan of a named query, of `why` or of the screen."""
+    statements = (*WHY_SQL.values(), *(query.sql for query in NAMED.values()), happened.ABORTED_SQL, happened.BACK_SQL)
     with reading(recorded) as connection:
         steps = " ".join(step for sql in statements for step in plan(connection, sql))
     indexes = {

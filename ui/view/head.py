@@ -78,10 +78,9 @@ def read_standing(moment: Moment) -> Standing | None:
     return Standing(waiting, running, moment.number + come, began_ns)
 
 
-def read_head(moment: Moment, window: WindowView, memory: Memory, life: Life) -> Head:
+def read_head(moment: Moment, window: WindowView, memory: Memory, life: Life, standing: Standing | None) -> Head:
     """The headline at a moment. Raises sqlite3.Error."""
     run, execute = moment.run, moment.connection.execute
-    standing = read_standing(moment)
     first = execute(OLDEST_SQL, (run.id,)).fetchone()
     begun = [at for at in (run.start_ns, first[1] if first else None) if at is not None]
     pruned = first is not None and first[0] > 1

@@ -62,7 +62,7 @@ class InForce:
 
     def limit_of(self, gate: Gate) -> int | None:
         """The limit of a gate where it is the same for every pass: tokens, requests, slots or bytes; None for none."""
-        fixed = {Gate.REQUEST_SLOTS: self._slots, Gate.KV_CAPACITY: self._pool_tokens}
+        fixed = {Gate.BATCH_MODE: None, Gate.REQUEST_SLOTS: self._slots, Gate.KV_CAPACITY: self._pool_tokens}
         return fixed[gate] if gate in fixed else self.number(KNOB_OF.get(gate, ""))
 
 

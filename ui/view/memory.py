@@ -6,13 +6,20 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ui.view.limits import InForce
+from ui.view.moment import BUCKETS
 from ui.view.snapshot import MOST_ROWS
 from ui.view.window import Window
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.vocabulary import Gate
+    from ui.view.bucket import Bucket
     from ui.view.head import Bound
+    from ui.view.looks import Counted
     from ui.view.moment import Moment
     from ui.view.passes import Batch
+    from ui.view.waiting import Overtaken, Room
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -51,7 +58,18 @@ class Memory:
         self.batches: Bounded[int, Batch] = Bounded(4 * MOST_ROWS)
         self.window = Window()
         self.bound: Bound | None = None
+        self.looks: Bounded[int, Counted] = Bounded(4 * MOST_ROWS)
+        self.overtaken: Bounded[int, Overtaken] = Bounded(4 * MOST_ROWS)
+        self.room: Room | None = None
+        self._headroom: Bounded[Bucket, tuple[int, dict[Gate, float]]] = Bounded(4 * BUCKETS)
         self._limits: Bounded[int | None, InForce] = Bounded(64)
+
+    def headroom(self, bucket: Bucket, made: Callable[[], dict[Gate, float]]) -> dict[Gate, float]:
+        """What each gate had left in a stretch, worked out anew when passes were added to it."""
+        known = self._headroom.get(bucket)
+        if known is None or known[0] != bucket.passes:
+            known = self._headroom.put(bucket, (bucket.passes, made()))
+        return known[1]
 
     def limits(self, moment: Moment, revision: int | None) -> InForce:
         """The knobs in force under a revision. Raises sqlite3.Error."""

@@ -25,7 +25,8 @@ class Pulse:
     """The presence of one run, looked at twice a second at most."""
 
     def __init__(self, folder: RunDirectory | None, clock: Clock) -> None:
-        self._folder = folder
+        self.folder = folder
+        """The run's folder; None where there is none."""
         self._clock = clock
         self._looked_ns = -1
         self._state: RunState | None = None
@@ -36,10 +37,10 @@ class Pulse:
     def state(self) -> RunState | None:
         """What the folder's locks say; None without a folder."""
         now_ns = self._clock.monotonic_ns()
-        if self._folder is not None and (self._looked_ns < 0 or now_ns - self._looked_ns >= LOOK_NS):
+        if self.folder is not None and (self._looked_ns < 0 or now_ns - self._looked_ns >= LOOK_NS):
             self._looked_ns = now_ns
             with suppress(GlassgateError):  # a folder that has just gone: what was known of it stands
-                self._state = self._folder.state
+                self._state = self.folder.state
         return self._state
 
     def life(self, run: RunRow | None, standing: Standing | None) -> Life:

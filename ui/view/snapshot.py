@@ -247,7 +247,8 @@ class GateRow(msgspec.Struct, frozen=True):
     share: float | None
     """Part of the window's passes that it closed; None without passes."""
     headroom: tuple[float | None, ...]
-    """Part of the limit left at the end of passes, the least in each stretch of the window, oldest first."""
+    """Part of the limit left at the end of passes, the least in each stretch of the window, oldest first; for
+    `kv_capacity` part of the whole pool."""
     observed: int | None
     """At the last pass."""
     limit: int | None

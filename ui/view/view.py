@@ -11,19 +11,19 @@ import msgspec
 from estimator.errors import NotFoundError
 from store.database import failures
 from ui.view.clock import SystemClock
-from ui.view.detail import read_detail
-from ui.view.head import read_head, read_standing
 from ui.view.moment import moment_of, read_runs
 from ui.view.opened import Opened
-from ui.view.passes import read_passes
+from ui.view.parts import fill
 from ui.view.presence import Pulse
 from ui.view.runs import Runs
+from ui.view.seek import seek
 from ui.view.snapshot import Ask, Head, Quantiles, Snapshot
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from ui.view.clock import Clock
-    from ui.view.memory import Memory
-    from ui.view.moment import Moment, RunRow
+    from ui.view.moment import RunRow
     from ui.view.source import Place, Source
 
 DECIDE_NS: Final = 40_000_000
@@ -62,12 +62,13 @@ class View:
                     return self._not_collected(ask, place, began_ns)
                 choices = self._runs.choices(rows, opened, whole=whole)
                 pulse = opened.pulse(row)
+                ask, sought = _found(opened.connection, row, ask)
                 moment = moment_of(opened.connection, row, ask.at_ns, pulse.now_ns(row))
                 snapshot = fill(ask, moment, opened.memory(row), pulse, None if whole else began_ns + DECIDE_NS)
             finally:
                 opened.connection.execute("ROLLBACK")
         self._complete = snapshot.complete and self._runs.complete
-        return msgspec.structs.replace(snapshot, runs=choices, took_ns=time.perf_counter_ns() - began_ns)
+        return msgspec.structs.replace(snapshot, runs=choices, sought=sought, took_ns=time.perf_counter_ns() - began_ns)
 
     @property
     def changed(self) -> bool:
@@ -119,23 +120,13 @@ class View:
         )  # fmt: skip
 
 
-def fill(ask: Ask, moment: Moment, memory: Memory, pulse: Pulse, deadline_ns: int | None) -> Snapshot:
-    """The parts that were asked for, at one moment. Raises sqlite3.Error."""
-    window = memory.window.at(moment, deadline_ns)
-    head = read_head(moment, window, memory, pulse.life(moment.run, read_standing(moment)))
-    live = "live" in ask.panels
-    passes = read_passes(moment, ask, memory) if live else None
-    detail = None
-    if passes is not None:
-        number = ask.open_pass
-        if number is None and passes.rows:
-            number = passes.rows[0].number
-        detail = None if number is None else read_detail(moment, number, memory)
-    return Snapshot(
-        ask=ask, head=head, runs=(), passes=passes.rows if passes else (),
-        older_passes=passes is not None and passes.older, newer_passes=passes is not None and passes.newer,
-        detail=detail, complete=window.complete,
-    )  # fmt: skip
+def _found(connection: sqlite3.Connection, row: RunRow, ask: Ask) -> tuple[Ask, str]:
+    """The ask with its seek carried out, and what was not found."""
+    if not ask.seek:
+        return ask, ""
+    at_ns, sought = seek(connection, row, ask)
+    moved = {} if at_ns is None else {"at_ns": at_ns}
+    return msgspec.structs.replace(ask, seek="", **moved), sought
 
 
 def _chosen(rows: list[RunRow], ask: Ask, place: Place) -> RunRow | None:

@@ -1,0 +1,61 @@
+"""The parts of a snapshot that were asked for, put together at one moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ui.view.alarms import count_open, read_alarms
+from ui.view.buffers import read_buffers
+from ui.view.detail import read_detail
+from ui.view.gates import read_gates
+from ui.view.head import read_head, read_standing
+from ui.view.hits import read_hits
+from ui.view.knobs import read_knobs
+from ui.view.log import read_log
+from ui.view.passes import read_passes
+from ui.view.request import read_request
+from ui.view.snapshot import Log, Snapshot
+from ui.view.waiting import read_waiting
+
+if TYPE_CHECKING:
+    from ui.view.memory import Memory
+    from ui.view.moment import Moment
+    from ui.view.presence import Pulse
+    from ui.view.snapshot import Ask
+
+
+def fill(ask: Ask, moment: Moment, memory: Memory, pulse: Pulse, deadline_ns: int | None) -> Snapshot:
+    """The snapshot of a moment, without the runs. Raises sqlite3.Error."""
+    panels, live = ask.panels, "live" in ask.panels
+    window = memory.window.at(moment, deadline_ns)
+    standing = read_standing(moment)
+    life = pulse.life(moment.run, standing)
+    passes = read_passes(moment, ask, memory) if live else None
+    opened = ask.open_pass
+    if opened is None and passes is not None and passes.rows:
+        opened = passes.rows[0].number
+    log = None
+    if "log" in panels:
+        log = read_log(moment, ask)
+    elif live:
+        log = Log(read_alarms(moment), count_open(moment), (), 0)
+    buffers = None
+    if live or "buffers" in panels:
+        buffers = read_buffers(moment, window, memory, windows="buffers" in panels)
+    return Snapshot(
+        ask=ask,
+        head=read_head(moment, window, memory, life, standing),
+        runs=(),
+        passes=passes.rows if passes is not None else (),
+        older_passes=passes is not None and passes.older,
+        newer_passes=passes is not None and passes.newer,
+        detail=read_detail(moment, opened, memory) if live and opened is not None else None,
+        waiting=read_waiting(moment, ask, standing, memory) if live or "waiting" in panels else None,
+        gates=read_gates(moment, window, memory) if live or "gates" in panels else None,
+        hits=read_hits(moment, window) if live or "hits" in panels else None,
+        buffers=buffers,
+        knobs=read_knobs(moment, memory, life.presence, pulse.folder) if live or "knobs" in panels else None,
+        request=read_request(moment, ask.request) if "request" in panels else None,
+        log=log,
+        complete=window.complete,
+    )
