@@ -9,7 +9,7 @@ from estimator.buffers import PARTS
 from estimator.context import RunContext
 from estimator.estimate import Estimate, explain_measured
 from estimator.geometry import Geometry
-from estimator.plan import compile_peak, compile_sizes, part_coefficients
+from estimator.plan import PartsFunction, compile_parts, compile_peak, compile_sizes, part_coefficients
 from estimator.presets import model
 from estimator.rounding import ceil_div
 from estimator.scores import score_shape
@@ -52,6 +52,7 @@ class BatchEstimator:
         self._first_peak = compile_peak(geometry, context, several=False)
         self._peak = compile_peak(geometry, context, several=True)
         self._sizes = compile_sizes(geometry, context)
+        self._parts_at: dict[tuple[bool, int], PartsFunction] = {}
         self._parts = tuple(part_coefficients(geometry, context, several=several) for several in (False, True))
         self._counts_pages = context.sharded or context.pd_transfer
         self._keeps_prefixes = geometry.is_mla and not geometry.is_sparse
@@ -126,10 +127,18 @@ class BatchEstimator:
         """Return the bytes at the peak by group, in the order of `PARTS`; they add up to `state.peak_bytes`."""
         if not state.sums[0]:
             return (0,) * len(PARTS)
+        if self.context.cp == 1:
+            key = (state.sums[0] > 1, state.phase)
+            at = self._parts_at.get(key)
+            if at is None:
+                at = compile_parts(self.geometry, self.context, PHASES[state.phase], several=key[0])
+                self._parts_at[key] = at
+            groups_at = at(*state.sums[:-1])
+            return (*groups_at[:-1], state.peak_bytes - sum(groups_at))
         table = self._parts[state.sums[0] > 1][PHASES[state.phase]]
         best: list[int] = []
         fullest = (-1, 0)
-        for rows in self._fullest(state.sums) if self.context.cp > 1 else [()]:
+        for rows in self._fullest(state.sums):
             sizes = self._sizes(*state.sums[:-1], *rows)
             groups = [0] * len(PARTS)
             for part, symbol, coefficient in table:

@@ -58,6 +58,9 @@ _NO_EFFECT = frozenset((
 ))
 # fmt: on
 
+KNOWN_KEYS = frozenset(_KEYS) | _NO_EFFECT
+"""Every key of a config.json that is read, or known to change no buffer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Geometry:

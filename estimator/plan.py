@@ -27,6 +27,7 @@ _NEVER_ZERO = frozenset({"one", "B", "T", "Tp", "Tm", "S", "BM"})
 Coefficients = dict[str, int]
 PeakFunction = Callable[..., tuple[int, int]]
 SizesFunction = Callable[..., Sizes]
+PartsFunction = Callable[..., tuple[int, ...]]
 
 
 def phase_coefficients(geometry: Geometry, context: RunContext, *, several: bool) -> dict[str, Coefficients]:
@@ -76,6 +77,17 @@ def compile_peak(geometry: Geometry, context: RunContext, *, several: bool) -> P
         lines.append(f"best = -(-best * {factor.numerator} // {factor.denominator})")
     lines.append("return best, phase")
     return _define("peak", context, lines)
+
+
+def compile_parts(geometry: Geometry, context: RunContext, phase: str, *, several: bool) -> PartsFunction:
+    """Write and compile `parts(sums, rank rows) -> bytes by group` of one phase, in the order of `PARTS`."""
+    groups: list[Coefficients] = [{} for _ in PARTS]
+    for part, symbol, coefficient in part_coefficients(geometry, context, several=several)[phase]:
+        name = Sizes._fields[symbol]
+        groups[part][name] = groups[part].get(name, 0) + coefficient
+    lines = _symbol_lines(geometry, context, {symbol for group in groups for symbol in group})
+    lines.append(f"return {', '.join(map(_sum, groups))},")
+    return _define("parts", context, lines)
 
 
 def compile_sizes(geometry: Geometry, context: RunContext) -> SizesFunction:
