@@ -1,5 +1,6 @@
 # make demo   set up and run the main job: replay a workload, keep every decision, explain some
 # make test   set up, lint and test
+# make engines  install SGLang and vLLM, each in an environment of its own under .engines, and test against them
 # make lint   ruff, mypy, import contracts
 # make bench  the admission benchmark (takes a minute or two; numbers are for reading, never asserted)
 # make docs   rewrite the generated reference pages
@@ -7,7 +8,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test engines lint bench docs clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.ready: pyproject.toml
@@ -21,6 +22,10 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready lint
 	$(BIN)/python -m pytest
+
+# ENGINES=FOLDER puts the environments elsewhere; ENGINE_PYTHON names a Python 3.11.
+engines:
+	tests/engines/run.sh
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -36,4 +41,4 @@ docs: $(VENV)/.ready
 	$(BIN)/python -m store.datasette
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .engines .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,7 @@
+"""Names of torchvision.transforms.functional."""
+
+from torchvision.nothing import names_of
+from torchvision.transforms import InterpolationMode
+
+__all__ = ["InterpolationMode"]
+__getattr__ = names_of(__name__)
