@@ -148,13 +148,13 @@ def _binding(head: Head, width: int, *, past: bool) -> Content:
         (0, Content.assemble((label, DIM), (stop.gate, f"bold {gate_style(stop.gate)}"))),
         (5, stop.reason if stop.reason not in ("limit", "budget") else ""),
         (1, Content.styled(told if told != ABSENT else "", DIM if old else "")),
-        (6, "" if stop.request is None else f"for {stop.request[:16]}"),
+        (6, "" if stop.request is None else f"{stop.request[:16]} waits"),
     ]
     few = ", too few to tell" if binding.passes < _FEW else ""
     lasted = None if binding.since_ns is None or head.at_ns is None else max(0, head.at_ns - binding.since_ns)
-    right: list[Segment] = [
-        (7, "" if lasted is None or old else f"since {lasting(lasted)}"),
-        (3, Content.styled(f"{percent(binding.share)} of the last 5 min", DIM if old else "")),
-        (2, Content.styled(f"from {binding.passes:,} passes{few}", DIM)),
-    ]
+    rests = Content.assemble(
+        (f"{percent(binding.share)} of the last 5 min", DIM if old else ""),
+        (f", from {binding.passes:,} passes{few}", DIM),
+    )
+    right: list[Segment] = [(7, "" if lasted is None or old else f"for {lasting(lasted)}"), (2, rests)]
     return spread((left, right), width)

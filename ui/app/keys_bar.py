@@ -62,6 +62,8 @@ def keys_line(
     gap = "  " if width >= 100 else " "
     panels = [_entry(command.footer, [command], enabled, here=command.name == view) for command in PANEL_COMMANDS]
     end = [_entry(word, commands, enabled) for word, commands in last]
+    if sum(each.cell_length + len(gap) for each in (*panels, *end)) > width + len(gap):
+        end = [_entry("", commands, enabled) for _, commands in last]
     room = width - sum(each.cell_length + len(gap) for each in (*panels, *end))
     middle = []
     for word, commands in first:
@@ -79,7 +81,7 @@ def _entry(
     parts: list[tuple[str, str | Style]] = []
     for command in commands:
         key = Style(bold=True) if enabled(command) else Style(dim=True)
-        parts += [(command.shown, key + _click(command)), (" ", "")]
+        parts += [(command.shown, key + _click(command)), (" " if word or command is not commands[-1] else "", "")]
     style = Style(reverse=here, dim=not here)
     return Content.assemble(*parts, (word, style + _click(commands[0])))
 

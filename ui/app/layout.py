@@ -24,6 +24,7 @@ Screen { layout: vertical; background: $background; color: $foreground; }
 
 #left BatchesPanel { height: 3fr; min-height: 4; }
 #left OpenedPass { height: 2fr; min-height: 4; }
+#left OpenedPass:focus-within { height: 6fr; }
 #left WaitingPanel { height: 6; }
 .-narrow #left WaitingPanel { height: 5; }
 #right GatesPanel { height: 11; }

@@ -77,6 +77,10 @@ class Lines(ScrollView, can_focus=True, inherit_bindings=False):
             self._into_view()
         self.refresh()
 
+    def show_from(self, index: int) -> None:
+        """Scroll until this line is the first in view, as far as there are lines below."""
+        self.scroll_to(y=index, animate=False)
+
     def move(self, to: int) -> None:
         """The operator moves the cursor."""
         to = max(0, min(to, self.count - 1))

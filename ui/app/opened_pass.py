@@ -132,6 +132,8 @@ mode.
         self._opened ^= {at}
         first = next(number for number, row in enumerate(self._lines.rows) if row.decision == at)
         self._draw(first)
+        if at in self._opened:
+            self._lines.show_from(first)
 
     def action_gates_of_all(self) -> None:
         """Show or hide the gates of every decision."""
