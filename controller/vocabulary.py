@@ -124,6 +124,7 @@ class HostHit(Word):
     DISABLED = 7
     NONE_RESIDENT = 8
     CONTROLLER = 9
+    NOT_TOLD = 10
 
     @property
     def status(self) -> str:

@@ -195,6 +195,7 @@ _HITS: Final = {
     HostHit.DISABLED: "there is no host cache, or loading is off",
     HostHit.NONE_RESIDENT: "nothing of the prompt continues on the host",
     HostHit.CONTROLLER: "there was room, and the engine's cache controller failed the load",
+    HostHit.NOT_TOLD: "the engine did not load it and did not say why; it is counted, never guessed",
 }
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "cli.md": cli_page,

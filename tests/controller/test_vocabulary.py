@@ -67,7 +67,7 @@ NUMBERS = {
     Verdict: ["pass", "refuse", "exempt", "off", "would_refuse", "not_evaluated"],
     HostHit: [
         "planned", "loaded", "below_threshold", "quota", "owner_lane", "allocator", "in_flight", "disabled",
-        "none_resident", "controller",
+        "none_resident", "controller", "not_told",
     ],
 }  # fmt: skip
 """What each number in a record means; a number is never given another meaning, so this only grows at its end."""
@@ -101,12 +101,12 @@ def test_the_soft_gates_are_the_four_that_never_starve():
     assert {gate.word for gate in SOFT_GATES} == {"request_count", "extend_tokens", "cached_tokens", "buffer_bytes"}
 
 
-def test_a_host_hit_is_loaded_or_skipped_for_one_of_eight_reasons():
+def test_a_host_hit_is_loaded_or_skipped_for_one_of_nine_reasons():
     """Every answer but a plan and a load is a skip with its reason."""
     skips = {answer.word for answer in HostHit if answer.status == "skipped"}
     assert skips == {
         "below_threshold", "quota", "owner_lane", "allocator", "in_flight", "disabled", "none_resident",
-        "controller",
+        "controller", "not_told",
     }  # fmt: skip
     assert HostHit.LOADED.status == "loaded"
     assert HostHit.PLANNED.status == "planned"
