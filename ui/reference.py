@@ -155,7 +155,7 @@ _ENGINE_GATES: Final = {
     ),
     Gate.PREFILL_DELAY: (
         "it holds prefill back on purpose: ranks that wait for each other (`delayer`), too few free slots "
-        "(`free_slots`), decode steps between prefills (`interval`)"
+        "(`free_slots`), decode steps between prefills (`interval`), a cadence of its own (`cadence`)"
     ),
     Gate.SHARD_SCRATCH: "the batch's prefixes or chunks would not fit the scratch of a sharded KV pool",
     Gate.TILE_BUDGET: "the batch would take more attention tiles than allowed (SGLang on AMD)",
@@ -166,8 +166,17 @@ _ENGINE_GATES: Final = {
         "its prefix is still on the way from storage (`prefetch`) or is not staged yet (`staging`); the pass goes on "
         "behind it"
     ),
-    Gate.LOAD_BACK: "its host hit could be neither loaded nor given up in this pass",
+    Gate.LOAD_BACK: (
+        "its host hit could be neither loaded nor given up in this pass (`deferred`), is on its way (`loading`), or is "
+        "still being looked up (`lookup`)"
+    ),
     Gate.UNATTRIBUTED: "the engine said no and the cause cannot be told from outside; it is counted, never guessed",
+    Gate.REQUEST_STATE: (
+        "the request is not ready: its grammar is being compiled, more of its input is to come, or output of before it "
+        "was put aside is still on the way"
+    ),
+    Gate.ENCODER: "the encoder's budget or cache is spent, or what it made is still on the way",
+    Gate.PAUSED: "it was told to pause",
 }
 _OUTCOMES: Final = {
     Outcome.ADMIT: "enters the batch and is computed to the end of its prompt",
