@@ -1,0 +1,146 @@
+"""The start: what a scheduler needs to be watched, put together once the engine's scheduler stands."""
+
+from __future__ import annotations
+
+import json
+import os
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from controller.engines.plugin import VLLM, EngineIdentity, EngineRecord, Faults, PluginSettings, fit, read_settings
+from controller.engines.vllm.model import ModelEstimate, estimate_of, model_name
+from controller.engines.vllm.pool import KvPool
+from controller.engines.vllm.soft import SoftGates
+from controller.engines.vllm.watch import SchedulerWatch
+from controller.limits import Setting, effective
+from estimator.errors import GlassgateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from vllm.config import VllmConfig
+
+    from controller.records import Smoke
+
+FAULTS: Final = Faults("vLLM")
+"""What has failed of ours in this process."""
+
+_OPTION: Final = "--max-num-batched-tokens"
+FIXED: Final = {
+    "page_size": "the KV pool is laid out in such blocks (--block-size)",
+    "chunked_prefill_size": f"the engine's buffers and graphs are made for it when it starts ({_OPTION})",
+    "max_prefill_tokens": f"the engine's buffers and graphs are made for it when it starts ({_OPTION})",
+    "shared_kv_batching": "vLLM has no path for it",
+}
+"""Knobs that stay as the engine was started, and why."""
+_HOST_CACHES: Final = ("OffloadingConnector",)
+"""Connectors of vLLM that are a cache on the host; any other may bring KV that nobody can compute again."""
+
+
+class EngineSettings(NamedTuple):
+    """What is in force in one engine process: the operator's settings on top of the engine's own flags."""
+
+    settings: PluginSettings
+    setting: Setting
+    estimate: ModelEstimate
+
+
+def engine_settings(vllm_config: VllmConfig, page: int, slots: int) -> EngineSettings:
+    """The settings in force for an engine with KV blocks of `page` tokens. Raises InputError or KnobError."""
+    scheduler = vllm_config.scheduler_config
+    budget = scheduler.max_num_scheduled_tokens or scheduler.max_num_batched_tokens
+    chunk = budget if scheduler.enable_chunked_prefill and budget >= page else None
+    aliases = {
+        "page_size": (page, "--block-size"),
+        "chunked_prefill_size": (-1 if chunk is None else chunk, _OPTION),
+        "max_prefill_tokens": (scheduler.max_num_batched_tokens, _OPTION),
+    }
+    settings = read_settings(aliases, {name: FIXED[name] for name in aliases})
+    estimate = estimate_of(vllm_config, page)
+    setting = Setting(slots=slots, has_model=estimate.estimator is not None)
+    return EngineSettings(settings, setting, estimate)
+
+
+def run_id(vllm_config: VllmConfig) -> str:
+    """The run's id: the same in every process that was given this engine's configuration, and in no other engine."""
+    return blake2b(str(vllm_config.instance_id).encode(), digest_size=4).hexdigest()
+
+
+def begin_watch(scheduler: Any, smokes: Iterable[Smoke] = ()) -> SchedulerWatch | None:
+    """Begin to watch and to record a scheduler that stands; None where that failed, and the engine serves as it is.
+
+    Raises SystemExit where the operator's settings cannot be followed.
+    """
+    try:
+        fits = fit(VLLM)
+        if not fits.supported:
+            raise RuntimeError(fits.words)  # noqa: TRY301 - told like whatever else keeps the watch out
+        return _begin(scheduler, smokes)
+    except GlassgateError as error:
+        raise SystemExit(f"glassgate: {error}") from None
+    except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
+        FAULTS.add("vllm.start", error, "the stock scheduler decides, and nothing is recorded")
+        return None
+
+
+def _begin(scheduler: Any, smokes: Iterable[Smoke]) -> SchedulerWatch:
+    config = scheduler.vllm_config
+    pool = KvPool(scheduler)
+    found = engine_settings(config, pool.page, scheduler.max_num_active_reqs)
+    settings, setting, estimate = found
+    limits = effective(settings.knobs, setting)
+    gates = SoftGates(limits, estimate.estimator, settings.knobs.buffer_safety_percent)
+    record = EngineRecord.begin(
+        _identity(scheduler, pool, found), settings, FAULTS, run_id=run_id(config), estimator=gates.estimator
+    )
+    for smoke in smokes:
+        record.note(smoke)
+    host_cache = type(scheduler.connector).__name__ in _HOST_CACHES
+    return SchedulerWatch(scheduler, record, pool, gates, setting, fixed=FIXED, host_cache=host_cache)
+
+
+def _identity(scheduler: Any, pool: KvPool, found: EngineSettings) -> EngineIdentity:
+    config = scheduler.vllm_config
+    parallel = config.parallel_config
+    rank = int(parallel.data_parallel_index)
+    local = int(parallel.data_parallel_rank_local or 0)
+    stock = next(each for each in type(scheduler).__mro__ if not each.__module__.startswith("controller."))
+    estimator = found.estimate.estimator
+    return EngineIdentity(
+        engine=VLLM.name,
+        version=fit(VLLM).installed or "",
+        model=model_name(config),
+        setting=found.setting,
+        replaced=(f"{stock.__module__}.{stock.__name__}",),
+        pool_tokens=pool.tokens,
+        host_tokens=_host_tokens(scheduler, pool),
+        largest_prompt_tokens=min(pool.tokens, scheduler.max_model_len - 1),
+        rank=rank,
+        group=f"dp{rank}",
+        collects=local == 0,
+        first_rank_here=rank - local,
+        buffers="" if estimator is None else json.dumps(estimator.context.as_run()),
+        context={
+            "pid_of_parent": os.getppid(),
+            "scheduler": type(scheduler).__name__,
+            "policy": str(scheduler.policy.value),
+            "tensor_parallel": parallel.tensor_parallel_size,
+            "pipeline_parallel": parallel.pipeline_parallel_size,
+            "data_parallel": parallel.data_parallel_size,
+            "prefix_caching": bool(config.cache_config.enable_prefix_caching),
+            "connector": type(scheduler.connector).__name__ if scheduler.connector is not None else "",
+        },
+        cautions=tuple(caution for caution in (found.estimate.caution,) if caution),
+    )
+
+
+def _host_tokens(scheduler: Any, pool: KvPool) -> int:
+    """Tokens that the host cache holds, 0 without one or where its size is not told."""
+    transfer = scheduler.vllm_config.kv_transfer_config
+    if transfer is None or type(scheduler.connector).__name__ not in _HOST_CACHES:
+        return 0
+    size = (transfer.kv_connector_extra_config or {}).get("cpu_bytes_to_use", 0)
+    tensors = sum(tensor.size for tensor in scheduler.kv_cache_config.kv_cache_tensors)
+    each = tensors // max(1, scheduler.kv_cache_config.num_blocks)
+    parallel = scheduler.vllm_config.parallel_config
+    return int(size // max(1, each * parallel.world_size) * pool.page)
