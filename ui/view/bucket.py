@@ -47,7 +47,8 @@ class Timed:
     def add(self, at_ns: int, value: int) -> None:
         """One more value."""
         self._values.append((at_ns, value))
-        self._latest = max(self._latest, at_ns)
+        if at_ns > self._latest:  # noqa: PLR1730 - max() costs a call for each decision
+            self._latest = at_ns
         self._total += value
         self._sorted = None
 

@@ -36,7 +36,7 @@ LEFT JOIN requests q ON q.run = d.run AND q.number = d.request
 ORDER BY d.pass, d.position"""
 CLOSED_SQL: Final = """SELECT number, closed_gate, closed_reason FROM passes
 WHERE run = :run AND number < :before ORDER BY number DESC LIMIT :scan"""
-IDS_SQL: Final = "SELECT number FROM requests WHERE id >= ? AND id < ? AND run = ? LIMIT ?"
+IDS_SQL: Final = "SELECT number FROM requests INDEXED BY requests_id WHERE id >= ? AND id < ? AND run = ? LIMIT ?"
 OF_REQUEST_SQL: Final = """SELECT DISTINCT pass FROM decisions INDEXED BY decisions_request
 WHERE run = ? AND request = ? AND pass < ? ORDER BY pass DESC LIMIT ?"""
 

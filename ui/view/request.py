@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from store.waits import Piece
     from ui.view.moment import Moment
 
-MATCHES_SQL: Final = "SELECT DISTINCT id FROM requests WHERE id >= ? AND id < ? AND run = ? ORDER BY id LIMIT ?"
+MATCHES_SQL: Final = """SELECT DISTINCT id FROM requests INDEXED BY requests_id
+WHERE id >= ? AND id < ? AND run = ? ORDER BY id LIMIT ?"""
 _MATCHES: Final = 20
 _WHAT: Final = {
     HELD: "held", BEHIND: "behind", BETWEEN: "between passes", UNATTRIBUTED: "unattributed",

@@ -30,12 +30,11 @@ GROUPS_SQL: Final = f"""SELECT start_ns / {BUCKET_NS}, closed_gate, revision,
 FROM passes WHERE run = ? AND number BETWEEN ? AND ? GROUP BY 1, 2, 3"""  # noqa: S608 - our own constant
 REPEATS_SQL: Final = """SELECT first_pass, gate, count, first_ns, last_ns FROM repeats
 WHERE run = ? AND first_pass BETWEEN ? AND ?"""
-ENTERED_SQL: Final = f"""SELECT p.start_ns / {BUCKET_NS}, p.start_ns, d.pass, d.request, d.outcome, d.done_tokens,
-    d.host_hit, d.resident_tokens, d.matched_tokens, d.asked_tokens,
-    q.arrival_ns, q.admit_pass, q.first_token_ns
-FROM passes p CROSS JOIN decisions d ON d.run = p.run AND d.pass = p.number AND d.outcome <= {int(Outcome.ADMIT_CHUNK)}
-LEFT JOIN requests q ON q.run = d.run AND q.number = d.request
-WHERE p.run = ? AND p.number BETWEEN ? AND ?"""  # noqa: S608 - our own constants
+STARTS_SQL: Final = "SELECT number, start_ns FROM passes WHERE run = ? AND number BETWEEN ? AND ?"
+ENTERED_SQL: Final = f"""SELECT d.pass, d.request, d.outcome, d.done_tokens, d.host_hit, d.resident_tokens,
+    d.matched_tokens, d.asked_tokens, q.arrival_ns, q.admit_pass, q.first_token_ns
+FROM decisions d LEFT JOIN requests q ON q.run = d.run AND q.number = d.request
+WHERE d.run = ? AND d.pass BETWEEN ? AND ? AND d.outcome <= {int(Outcome.ADMIT_CHUNK)}"""  # noqa: S608 - our own constant
 LOADED_SQL: Final = f"""SELECT p.start_ns / {BUCKET_NS}, p.number, p.host_loaded_tokens, (
     SELECT max(s.end_ns) FROM steps s WHERE s.run = p.run AND s.pass = p.number)
 FROM passes p WHERE p.run = ? AND p.number BETWEEN ? AND ? AND p.host_loaded_tokens > 0"""  # noqa: S608 - the same
@@ -46,6 +45,7 @@ CROSS JOIN steps s ON s.run = ? AND s.pass = j.value GROUP BY 1"""
 PEAK_SQL: Final = """SELECT parts FROM passes
 WHERE run = ? AND number BETWEEN ? AND ? AND peak_bytes = ? AND members > 0 LIMIT 1"""
 
+_LOADED: Final = int(HostHit.LOADED)
 _MOST_BUCKETS: Final = 4 * BUCKETS
 _GAP: Final = 1_000
 """Passes between what is held and what is wanted that are read too, rather than beginning anew."""
@@ -177,14 +177,16 @@ class Window:
 
     def _enter(self, moment: Moment, first: int, last: int) -> None:
         """Take in the decisions of some passes that let a request enter."""
-        for index, start_ns, passed, *row in moment.connection.execute(ENTERED_SQL, (moment.run.id, first, last)):
-            _enter(self._bucket(index), start_ns, passed, tuple(row))
-            request, outcome, arrival_ns, token_ns = row[0], row[1], row[7], row[9]
-            if outcome == Outcome.ADMIT and arrival_ns is not None and token_ns is None:
-                self._pending[request] = index, arrival_ns, start_ns
+        execute, numbers = moment.connection.execute, (moment.run.id, first, last)
+        starts = dict(execute(STARTS_SQL, numbers))
+        for row in execute(ENTERED_SQL, numbers):
+            start_ns = starts[row[0]]
+            index = start_ns // BUCKET_NS
+            if _enter(self._bucket(index), start_ns, row):
+                self._pending[row[1]] = index, row[8], start_ns
         while len(self._pending) > _PENDING:
             del self._pending[next(iter(self._pending))]
-        for index, number, tokens, end_ns in moment.connection.execute(LOADED_SQL, (moment.run.id, first, last)):
+        for index, number, tokens, end_ns in execute(LOADED_SQL, numbers):
             if end_ns is None:
                 self._loading[number] = index, tokens
             else:
@@ -248,25 +250,32 @@ def _cut(moment: Moment, index: int, first: int) -> Bucket:
     for at, gate, revision, *group in execute(GROUPS_SQL, numbers):
         if at == index:
             bucket.add_group(gate, revision, tuple(group))
-    for at, start_ns, passed, *rest in execute(ENTERED_SQL, numbers):
-        if at == index:
-            _enter(bucket, start_ns, passed, tuple(rest))
+    starts = dict(execute(STARTS_SQL, numbers))
+    for row in execute(ENTERED_SQL, numbers):
+        if starts[row[0]] // BUCKET_NS == index:
+            _enter(bucket, starts[row[0]], row)
     for at, _, tokens, end_ns in execute(LOADED_SQL, numbers):
         if at == index and end_ns is not None:
             bucket.used.add(end_ns, tokens)
     return bucket
 
 
-def _enter(bucket: Bucket, start_ns: int, passed: int, row: tuple[Any, ...]) -> None:
-    """Take in one decision that let a request enter."""
-    request, outcome, done, host_hit, resident, matched, asked, arrival_ns, admit_pass, token_ns = row
+def _enter(bucket: Bucket, start_ns: int, row: tuple[Any, ...]) -> bool:
+    """Take in one decision that let a request enter; whether its first token is still to come."""
+    passed, request, outcome, done, host_hit, resident, matched, asked, arrival_ns, admit_pass, token_ns = row
     if not done:
-        loaded = host_hit == HostHit.LOADED
-        bucket.add_hit(passed, request, host_hit, (resident, matched, asked), loaded=loaded)
+        if resident or asked:
+            loaded = host_hit == _LOADED
+            bucket.add_hit(passed, request, host_hit, (resident, matched, asked), loaded=loaded)
         if admit_pass == passed and arrival_ns is not None:
-            bucket.queued.add(start_ns, max(0, start_ns - arrival_ns))
-    if outcome == Outcome.ADMIT and arrival_ns is not None and token_ns is not None and token_ns >= start_ns:
+            bucket.queued.add(start_ns, start_ns - arrival_ns if start_ns > arrival_ns else 0)
+    if outcome or arrival_ns is None:
+        return False
+    if token_ns is None:
+        return True
+    if token_ns >= start_ns:
         bucket.ttft.add(token_ns, token_ns - arrival_ns)
+    return False
 
 
 class WindowView:
