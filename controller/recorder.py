@@ -30,14 +30,24 @@ class Journal(Protocol):
 def refusal_key(result: PassResult, revision: int, running: int) -> tuple[int, ...] | None:
     """What makes two passes repeat one refusal: same head, gate and reason, nothing admitted; None for other passes.
 
-    An idle engine that refuses is another matter than a busy one.
+    An engine may look at several and admit none: then all of them are the same, and what closed the pass is. The last is
+    the one that repeats. An idle engine that refuses is another matter than a busy one.
     """
-    if result.batch or len(result.decisions) != 1:
+    decisions = result.decisions
+    if result.batch or not decisions:
         return None
-    refusal = result.decisions[0]
-    if refusal[1] not in (Outcome.WAIT, Outcome.PARK):
+    number, outcome, gate, reason = decisions[-1][:4]
+    if outcome not in (Outcome.WAIT, Outcome.PARK):
         return None
-    return (refusal[0], refusal[2], refusal[3], revision, running == 0)
+    key = (number, gate, reason, revision, running == 0)
+    if len(decisions) == 1:
+        return key
+    others: list[int] = list(result.closed_by or ())
+    for number, outcome, gate, reason, *_ in decisions[:-1]:
+        if outcome not in (Outcome.WAIT, Outcome.PARK):
+            return None
+        others += number, gate, reason
+    return (*key, *others)
 
 
 class _Held:
@@ -68,7 +78,7 @@ class _Held:
 
     def record(self, *, ended: bool) -> Repeat:
         self.written = self.count
-        number, gate, reason, revision, _idle = self.key
+        number, gate, reason, revision = self.key[:4]
         last_pass, last_ns, queue, not_reached = self.last
         return Repeat(
             self.first_pass, last_pass, self.count, self.first_ns, last_ns, number, gate, reason,
@@ -119,7 +129,7 @@ class Recorder:
         key = refusal_key(result, self.revision, capacity.running)
         if key is not None:
             if held is not None and held.key == key:
-                held.add(start_ns, decisions[0], (number, start_ns, queue, queue - looked_at))
+                held.add(start_ns, decisions[-1], (number, start_ns, queue, queue - looked_at))
                 if start_ns - held.written_ns >= REPEAT_EVERY_NS:
                     held.written_ns = start_ns
                     self._pending.append(held.record(ended=False))

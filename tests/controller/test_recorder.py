@@ -2,11 +2,13 @@
 
 import pytest
 
+from controller.decision import PassResult
 from controller.knobs import Knobs
 from controller.limits import Setting
 from controller.recorder import Recorder
 from controller.records import Arrival, Pass, Repeat, decode
 from controller.request import ActiveChunk, Candidate, Capacity, Lane
+from controller.vocabulary import Gate, Outcome, Reason
 
 SECOND = 1_000_000_000
 
@@ -226,6 +228,34 @@ def test_a_parked_chunk_that_repeats_is_coalesced(scene):
     assert len(scene.journal.of(Pass)) == 1
     (repeat,) = scene.journal.of(Repeat)
     assert (repeat.number, repeat.count, repeat.not_reached) == (9, 2, 1)
+
+
+def several(*waiting, closed=(Gate.REQUEST_SLOTS, Reason.SLOTS)):
+    """A pass of an engine that looked at several and took none, given as (number, gate, reason)."""
+    decisions = tuple(
+        (number, Outcome.WAIT, gate, reason, 5, 4, 1, 100, 0, 0, 0, 1, 8, 0, 0, 0, 0) + (5, 0, 0) * 9
+        for number, gate, reason in waiting
+    )
+    return PassResult((), decisions, closed, len(decisions), None, 0, 0)
+
+
+def test_a_pass_that_looked_at_several_and_took_none_is_coalesced_too(scene):
+    """Several waiting for the same as before make a repeat of the last of them; another cause makes a pass."""
+    loading, slots = (1, Gate.LOAD_BACK, Reason.LOADING), (2, Gate.REQUEST_SLOTS, Reason.SLOTS)
+    capacity = Capacity(pool_tokens=10, free_tokens=10, running=1)
+
+    def passed(at_ns, *waiting, **more):
+        result = several(*waiting, **more)
+        scene.recorder.passed(capacity, result, start_ns=at_ns, decide_ns=5, queue=9, queued_tokens=9)
+
+    passed(1, loading, slots)
+    passed(2, loading, slots)
+    passed(3, loading, slots)
+    passed(4, (1, Gate.LOAD_BACK, Reason.LOOKUP), slots)
+    passed(5, (1, Gate.LOAD_BACK, Reason.LOOKUP), slots, closed=None)
+    (repeat,) = scene.journal.of(Repeat)
+    assert (repeat.first_pass, repeat.count, repeat.number, repeat.gate) == (1, 2, 2, Gate.REQUEST_SLOTS)
+    assert [record.number for record in scene.journal.of(Pass)] == [1, 4, 5]
 
 
 def test_an_empty_pass_ends_repeats(scene):
