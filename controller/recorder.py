@@ -30,8 +30,8 @@ class Journal(Protocol):
 def refusal_key(result: PassResult, revision: int, running: int) -> tuple[int, ...] | None:
     """What makes two passes repeat one refusal: same head, gate and reason, nothing admitted; None for other passes.
 
-    An engine may look at several and admit none: then all of them are the same, and what closed the pass is. The last is
-    the one that repeats. An idle engine that refuses is another matter than a busy one.
+    An engine may look at several and admit none: then all of them are the same, and what closed the pass is. The last
+    is the one that repeats. An idle engine that refuses is another matter than a busy one.
     """
     decisions = result.decisions
     if result.batch or not decisions:
