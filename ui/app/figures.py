@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 ABSENT: Final = "—"
 """What the record does not hold."""
+_SIZES: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _UNITS: Final = {"tokens": "tok", "requests": "req"}
 
 
@@ -34,6 +35,16 @@ def short(number: int | None) -> str:
             value = number / step
             return f"{value:.1f}{unit}" if abs(value) < 99.95 else f"{value:.0f}{unit}"
     return count(number)
+
+
+def brief_size(number: int) -> str:
+    """Bytes in at most eight characters: `4.46 GiB`, `471 MiB`, `12.3 KiB`, `812 B`."""
+    for step, unit in _SIZES:
+        if abs(number) >= step:
+            value = number / step
+            digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+            return f"{value:.{digits}f} {unit}"
+    return f"{number} B"
 
 
 def with_unit(number: int | bool | None, unit: str) -> str:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _FEW: Final = 30
 """Passes below which a share is said to rest on few."""
+_SHORTEST_NS: Final = 100_000_000
+"""A gate that binds for less has only just begun to."""
 OLD: Final = frozenset({"engine_gone", "collector_gone"})
 """What makes every number on the screen one of the past."""
 
@@ -134,12 +136,10 @@ def _binding(head: Head, width: int, *, past: bool) -> Content:
     """The gate that binds, its numbers, and how much the verdict rests on."""
     label = "binds now  " if head.presence == "live" and not past else "bound then " if past else "bound last "
     if head.binding is None:
-        why = (
-            f"nothing  the last pass took the whole queue ({head.passes_in_window:,} passes in the last 5 min)"
-            if head.passes_in_window
-            else "-  no pass in the last 5 min"
-        )
-        return Content.assemble((label, DIM), (why, DIM)).truncate(width, ellipsis=True)
+        told = "the last pass took the whole queue" if head.passes_in_window else ""
+        since = f"{head.passes_in_window:,} passes" if head.passes_in_window else "no pass"
+        nothing: list[Segment] = [(0, Content.styled(f"{label}nothing", DIM)), (1, Content.styled(told, DIM))]
+        return spread((nothing, [(2, Content.styled(f"{since} in the last 5 min", DIM))]), width)
     binding = head.binding
     stop = binding.stop
     old = head.presence in OLD
@@ -156,5 +156,6 @@ def _binding(head: Head, width: int, *, past: bool) -> Content:
         (f"{percent(binding.share)} of the last 5 min", DIM if old else ""),
         (f", from {binding.passes:,} passes{few}", DIM),
     )
-    right: list[Segment] = [(7, "" if lasted is None or old else f"for {lasting(lasted)}"), (2, rests)]
+    told = "" if lasted is None or old or lasted < _SHORTEST_NS else f"for {lasting(lasted)}"
+    right: list[Segment] = [(7, told), (2, rests)]
     return spread((left, right), width)

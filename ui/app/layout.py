@@ -37,6 +37,7 @@ Lines > .lines--cursor { background: $cursor; text-style: bold; }
 Lines > .lines--cursor-blurred { background: $panel; }
 .plain Lines > .lines--cursor { text-style: reverse; }
 .plain Lines > .lines--cursor-blurred { text-style: underline; }
+DataTable { scrollbar-color: $line; scrollbar-background: $background; }
 DataTable { background: $background; height: 1fr; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; }
 DataTable > .datatable--header { background: $background; color: $foreground; text-style: dim; }
 DataTable > .datatable--cursor { background: $panel; color: $foreground; text-style: none; }

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from textual.content import Content
 
-from store.words import size
+from store.words import count
 from ui.app.colours import COMPUTED, DEVICE, DIM, LOADED, ROOM, gate_mark
-from ui.app.figures import bar, of_limit, short
+from ui.app.figures import bar, brief_size, of_limit, short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,9 +39,9 @@ def shape(width: int) -> Shape:
     """The columns that fit: the bar takes what is left."""
     fixed = _PASS + 1 + _MEMBERS + 2 + 2 + _GATE + 1
     if width < 74:
-        columns = (0, 0, 0, max(0, min(13, width - fixed - _LEAST_BAR)))
+        columns = (0, 0, 0, max(0, min(14, width - fixed - _LEAST_BAR)))
     elif width < 92:
-        columns = (0, 0, 0, 13)
+        columns = (0, 0, 0, 14)
     elif width < 110:
         columns = (9, 8, 7, 15)
     else:
@@ -167,10 +167,9 @@ def _closed(stop: Stop | None, width: int) -> Content:
 
 def stop_number(stop: Stop, width: int) -> str:
     """The number of a stop that says most in `width` cells; empty when none fits."""
-    brief = (
-        "" if not stop.short_by else f"{size(stop.short_by) if stop.unit == 'bytes' else f'{stop.short_by:,}'} short"
-    )
-    limit = "" if stop.limit is None else f"limit {size(stop.limit) if stop.unit == 'bytes' else f'{stop.limit:,}'}"
+    told = brief_size if stop.unit == "bytes" else count
+    brief = f"{told(stop.short_by)} short" if stop.short_by else ""
+    limit = f"limit {told(stop.limit)}" if stop.limit is not None else ""
     whole = of_limit(stop.observed, stop.limit, stop.short_by, stop.unit) if stop.observed is not None else ""
     spent = whole if not stop.short_by else ""
     for words in (whole, brief, spent, limit):
