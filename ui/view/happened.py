@@ -39,6 +39,8 @@ PRUNED_SQL: Final = """SELECT whole, first_pass, last_pass, first_ns, last_ns, p
     why FROM pruned WHERE run = :run AND :following ORDER BY id DESC LIMIT :limit"""
 
 Values = dict[str, Any]
+_AT_THE_END: Final = frozenset({"end_ns", "end_reason", "passes", "requests"})
+"""Columns of a run that are filled when it ends."""
 
 
 class Happening(NamedTuple):
@@ -68,7 +70,8 @@ def _run(moment: Moment, values: Values) -> Iterator[Happening]:
         facts += [counted(row["slots"], "slot")] if row["slots"] is not None else []
         if row["largest_prompt_tokens"] is not None:
             facts.append(f"prompts up to {counted(row['largest_prompt_tokens'], 'token')}")
-        yield Happening(row["start_ns"], f"run begun: {', '.join(facts)}", row)
+        begun = {name: value for name, value in row.items() if name not in _AT_THE_END}
+        yield Happening(row["start_ns"], f"run begun: {', '.join(facts)}", begun)
     if row["end_ns"] is not None and row["end_ns"] <= moment.at_ns:
         text = f"run ended: {row['end_reason']}"
         if row["passes"] is not None and row["requests"] is not None:
