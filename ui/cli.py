@@ -25,6 +25,7 @@ EXIT_CODES: Final = {
     8: "another module named controller, gpu_probe, store or ui is found before ours",
     9: "a device cannot be probed, or its memory did not hold what was asked",
     10: "a run did not answer a knob request in time",
+    11: "doctor found something that keeps Glassgate from doing what it is asked for",
     INTERRUPTED: "interrupted by Ctrl-C; what was recorded before stays readable",
 }
 
@@ -40,6 +41,7 @@ COMMANDS: Final = (
     "estimate",
     "smoke",
     "collect",
+    "doctor",
     "db",
     "bench",
 )

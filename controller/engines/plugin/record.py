@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -308,7 +309,8 @@ def _status(identity: EngineIdentity) -> PluginStatus:
     return PluginStatus(
         engine=identity.engine, engine_version=identity.version, glassgate_version=version("glassgate"),
         pid=os.getpid(), since_ns=time.time_ns(), rank=identity.rank, group=identity.group, ranks=identity.ranks,
-        leads=identity.leads, replaced=identity.replaced, way=identity.way, cautions=identity.cautions,
+        leads=identity.leads, replaced=identity.replaced, way=identity.way,
+        python=sys.executable, cautions=identity.cautions,
     )  # fmt: skip
 
 

@@ -68,6 +68,8 @@ class PluginStatus(msgspec.Struct):
     collector_pid: int = 0
     """The collector that was started beside the engine; 0 when none was."""
     collector_log: str = ""
+    python: str = ""
+    """The interpreter, by which the engine's environment is known."""
     cautions: tuple[str, ...] = ()
     """What an operator should know of how this engine runs."""
 
