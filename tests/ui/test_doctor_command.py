@@ -136,7 +136,8 @@ def test_a_run_that_is_well_has_no_failure(process, glassgate, tmp_path):
     assert {each["check"] for each in found} <= {"engine", "switch"}
     text = done.stdout
     for words in (
-        "schedule_policy.PrefillAdder replaced for", "7 passes", "made its last pass", f"{run.path.name}: 0 frames behind",
+        "schedule_policy.PrefillAdder replaced for", "7 passes", "made its last pass",
+        f"{run.path.name}: 0 frames behind",
         "nothing in the plug-in has failed", "by the engine's own process", "shadows none",
     ):  # fmt: skip
         assert words in text, words
