@@ -39,7 +39,7 @@ def parse_jump(text: str, commands: Sequence[Command]) -> Jump:
     if what in {place.name for place in PLACES} and not rest:
         return Jump("panel", what)
     for command in commands:
-        if command.name == text.strip().lower():
+        if command.name.lower() == text.strip().lower():
             return Jump("command", command.name)
     raise ValueError(f"{text.strip()!r} is no order; write {HINT}")
 

@@ -127,14 +127,6 @@ class Lines(ScrollView, can_focus=True, inherit_bindings=False):
         self._into_view()
         self.refresh()
 
-    def on_focus(self) -> None:
-        """Show the cursor as live."""
-        self.refresh()
-
-    def on_blur(self) -> None:
-        """Show the cursor as resting."""
-        self.refresh()
-
     def on_click(self, event: Click) -> None:
         """Move the cursor to the line clicked; a click on it again chooses it."""
         index = event.y + self.scroll_offset.y

@@ -19,6 +19,10 @@ _MORE: Final = 100
 """Passes that are asked for beyond those known, when the cursor comes to their end."""
 
 
+_MOST_SEEKS: Final = 20
+"""Seeks that wait for the one before them; a key held down asks for no more."""
+
+
 class Looking:
     """Keeps what is asked for, and sends it whenever it changes."""
 
@@ -31,6 +35,7 @@ class Looking:
         self._send = send
         self._clock = clock
         self._wanted_pass: int | None = None
+        self._seeks: list[tuple[Seek, bool, str]] = []
         self._resume: Callable[[], None] | None = None
 
     def want(self, **changes: Any) -> None:
@@ -42,15 +47,23 @@ class Looking:
         """Take a snapshot, and go where a seek or a jump to a pass has led."""
         self.snapshot = snapshot
         if self.ask.seek:
-            there = msgspec.structs.replace(self.ask, at_ns=snapshot.ask.at_ns, seek=snapshot.ask.seek)
-            if snapshot.ask != there:
-                return
-            if not snapshot.sought and not snapshot.problem:
-                self.time.pause(snapshot.ask.at_ns)
-            self.words = snapshot.sought
-            self.want(seek="")
+            self._sought(snapshot)
         elif self._wanted_pass is not None and snapshot.ask == self.ask:
             self._arrived(snapshot, self._wanted_pass)
+
+    def _sought(self, snapshot: Snapshot) -> None:
+        """Take the answer to a seek: it has moved, or it says why not. Any other is of an older ask."""
+        there = msgspec.structs.replace(self.ask, at_ns=snapshot.ask.at_ns, seek=snapshot.ask.seek)
+        moved = snapshot.ask.at_ns != self.ask.at_ns
+        if snapshot.ask != there or not (moved or snapshot.sought or snapshot.problem):
+            return
+        if moved:
+            self.time.pause(snapshot.ask.at_ns)
+        self.words = snapshot.sought
+        self.want(seek="")
+        if self._seeks:
+            what, back, gate = self._seeks.pop(0)
+            self.seek(what, back=back, gate=gate)
 
     def _arrived(self, snapshot: Snapshot, number: int) -> None:
         """The answer to a jump to a pass: rest at its moment; a pass that repeats a refusal stands with the first."""
@@ -71,14 +84,18 @@ class Looking:
 
     def pause(self) -> None:
         """Rest at the moment shown; or go on as it went before."""
-        head = None if self.snapshot is None else self.snapshot.head
-        if self.time.mode == "paused" and self._resume is not None:
-            self._resume()
-        elif head is not None:
-            playing = self.time.mode == "playing"
+        if self.snapshot is None:
+            return
+        head = self.snapshot.head
+        plays = self.time.mode == "playing" or head.presence not in ("live", "idle")
+        if self.time.mode != "paused":
+            self._resume = self.play if plays else self.follow
             self.time.pause(head.at_ns if self.time.at_ns is None else self.time.at_ns)
-            self._resume = self.play if playing or head.presence not in ("live", "idle") else self.follow
             self.want()
+        elif self._resume is not None:
+            self._resume()
+        else:
+            (self.play if plays else self.follow)()
 
     def play(self) -> None:
         """Play on from the moment shown."""
@@ -114,6 +131,9 @@ class Looking:
 
     def seek(self, what: Seek, *, back: bool, gate: str = "") -> None:
         """Go to the nearest pass, stop, knob change or fault before or after the moment shown."""
+        if self.ask.seek:
+            self._seeks = [*self._seeks, (what, back, gate)][:_MOST_SEEKS]
+            return
         if self.time.at_ns is None and self.snapshot is not None and self.snapshot.head.at_ns is not None:
             self.time.pause(self.snapshot.head.at_ns)
         self.time.pause(self.time.at_ns)
@@ -157,5 +177,5 @@ class Looking:
         self.want()
 
     def _unpage(self) -> None:
-        self.words = ""
-        self.want(open_pass=None, passes_before=None)
+        self.words, self._seeks = "", []
+        self.want(open_pass=None, passes_before=None, seek="")
