@@ -211,11 +211,12 @@ def _windows(buffers: Buffers) -> Content:
     if not buffers.windows:
         return cell(_NO_WINDOWS, DIM)
     width = max(len("held"), *(len(each.name) for each in buffers.windows))
-    peak = max(range(len(buffers.phase_bytes)), key=buffers.phase_bytes.__getitem__, default=0)
+    phases = tuple(zip(buffers.phases, buffers.phase_bytes, strict=False))
+    peak = max(phases, key=lambda phase: phase[1], default=(ABSENT, 0))[0]
     told = [
         Content.assemble(
             cell(f"windows of the batch of pass {with_unit(buffers.of_pass, '')}, peak in "),
-            cell(buffers.phases[peak] if buffers.phases else ABSENT, STRONG),
+            cell(peak, STRONG),
             "  ",
             *(Content.assemble(cell(mark, _STREAM_STYLES[name]), f" {name} ") for name, mark in STREAM_MARKS.items()),
         )
@@ -224,10 +225,10 @@ def _windows(buffers: Buffers) -> Content:
         mark, style = STREAM_MARKS.get(window.stream, "?"), _STREAM_STYLES.get(window.stream, "")
         marks = [cell(f"{mark} ", style) if alive else cell("· ", DIM) for alive in window.phases]
         told.append(Content.assemble(cell(f"{window.name:<{width}} "), *marks, cell(f"{size(window.bytes):>10}")))
-    held = " ".join(spark(buffers.phase_bytes))
-    told.append(Content.assemble(cell(f"{'held':<{width}} "), cell(held, _GATE)))
-    for place in reversed(range(len(buffers.phases))):
-        held_bytes = buffers.phase_bytes[place] if place < len(buffers.phase_bytes) else None
-        names = f"{' ' * (width + 1)}{'│ ' * place}└ {buffers.phases[place]} {with_unit(held_bytes, 'bytes')}"
-        told.append(cell(names, STRONG if place == peak else DIM))
+    told.append(
+        Content.assemble(cell(f"{'held':<{width}} "), cell(" ".join(spark([held for _, held in phases])), _GATE))
+    )
+    for place, (name, held) in reversed(tuple(enumerate(phases))):
+        line = f"{' ' * (width + 1)}{'│ ' * place}└ {name} {size(held)}"
+        told.append(cell(line, STRONG if name == peak else DIM))
     return lines(told)

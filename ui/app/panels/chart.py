@@ -57,12 +57,14 @@ class Chart(PlotextPlot):
             return
         first, last = min(moments), max(moments)
         for each in series:
-            for xs, ys in _unbroken(each.points, last):
+            for xs, ys in _unbroken(each.points, last, most):
                 plt.plot(
                     xs, ys, color=self._colour(each.style), marker=each.letter or "braille", fillx=bool(each.letter)
                 )
-        begin = (first - last) / _SECOND
+        begin = min(-1.0, (first - last) / _SECOND)
         for level in levels:
+            if not 0 <= level.value <= most:
+                continue
             colour = self._colour(level.style)
             plt.hline(level.value, colour)
             plt.text(f" {level.name} ", begin * 0.98, level.value, color=colour)
@@ -100,8 +102,13 @@ def _before(seconds: float) -> str:
     return f"{seconds / 60:g} min" if seconds % 60 == 0 else f"{seconds:g} s"
 
 
-def _unbroken(points: Sequence[tuple[int, float | None]], last: int) -> list[tuple[list[float], list[float]]]:
-    """Stretches of points without a gap, as seconds before the last moment and values."""
+def _unbroken(
+    points: Sequence[tuple[int, float | None]], last: int, most: float
+) -> list[tuple[list[float], list[float]]]:
+    """Stretches of points without a gap, as seconds before the last moment and values.
+
+    Values are kept within the chart, since plotext fills whatever lies beyond it, cell by cell.
+    """
     found: list[tuple[list[float], list[float]]] = []
     open_stretch = False
     for at, value in points:
@@ -112,5 +119,5 @@ def _unbroken(points: Sequence[tuple[int, float | None]], last: int) -> list[tup
             found.append(([], []))
             open_stretch = True
         found[-1][0].append((at - last) / _SECOND)
-        found[-1][1].append(value)
+        found[-1][1].append(min(most, max(0.0, value)))
     return found

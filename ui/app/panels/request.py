@@ -89,9 +89,9 @@ class RequestPanel(PartPanel):
         if request is None:
             return
         box = self.query_one(Entry)
-        if not box.has_focus and box.value != request.text:
+        if not box.has_focus and box.value != plain(request.text):
             with self.prevent(Input.Changed):
-                box.value = request.text
+                box.value = plain(request.text)
         found = request.found
         before = self.classes
         self.set_class(found is not None, "found")
@@ -167,7 +167,7 @@ class RequestPanel(PartPanel):
 
     def _take(self, request: str) -> None:
         with self.prevent(Input.Changed):
-            self.query_one(Entry).value = request
+            self.query_one(Entry).value = plain(request)
         self.post_message(SearchRequest(request))
 
     def raw(self) -> str | None:

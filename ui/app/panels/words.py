@@ -91,8 +91,10 @@ def spark(
             for start, end in pairwise(edges)
         ]
     top = max((each for each in values if each is not None), default=0.0) if most is None else most
-    line = "".join(
-        " " if each is None else _SPARKS[min(7, max(0, round(each / top * 7)))] if top > 0 else _SPARKS[0]
-        for each in values
-    )
+    line = "".join(" " if each is None else _spark(each, top) for each in values)
     return line if cells is None else line.rjust(cells)
+
+
+def _spark(value: float, top: float) -> str:
+    """One bar; what is beyond the top, or below nothing, is as high or low as a bar gets."""
+    return _SPARKS[round(min(1.0, max(0.0, value / top)) * 7)] if top > 0 else _SPARKS[0]
