@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from store.words import size
 from ui.view.alarms import count_open, read_alarms
 from ui.view.buffers import read_buffers
 from ui.view.detail import read_detail
@@ -24,12 +25,19 @@ if TYPE_CHECKING:
     from ui.view.snapshot import Ask
 
 
+PLACE_SQL: Final = "SELECT segment, byte_offset FROM cursors WHERE run = ?"
+# What of a journal's end cannot be read is not waited for.
+END_SQL: Final = """SELECT 1 FROM losses
+WHERE run = ? AND reason IN ('torn_end', 'damaged_end') AND segment = ? AND byte_offset = ?"""
+
+
 def fill(ask: Ask, moment: Moment, memory: Memory, pulse: Pulse, deadline_ns: int | None) -> Snapshot:
     """The snapshot of a moment, without the runs. Raises sqlite3.Error."""
     panels, live = ask.panels, "live" in ask.panels
     window = memory.window.at(moment, deadline_ns)
     standing = read_standing(moment)
-    life = pulse.life(moment.run, standing)
+    place = moment.connection.execute(PLACE_SQL, (moment.run.id,)).fetchone()
+    life = pulse.life(moment.run, standing, place)
     passes = read_passes(moment, ask, memory) if live else None
     opened = ask.open_pass
     if opened is None and passes is not None and passes.rows:
@@ -57,5 +65,17 @@ def fill(ask: Ask, moment: Moment, memory: Memory, pulse: Pulse, deadline_ns: in
         knobs=read_knobs(moment, memory, life.presence, pulse.folder) if live or "knobs" in panels else None,
         request=read_request(moment, ask.request) if "request" in panels else None,
         log=log,
+        missing=_uncollected(moment, pulse, place),
         complete=window.complete,
     )
+
+
+def _uncollected(moment: Moment, pulse: Pulse, place: tuple[int, int] | None) -> str:
+    """What to do about a record that is over and does not go on to the journal's end."""
+    behind = pulse.uncollected(place)
+    if not behind or place is None or pulse.folder is None:
+        return ""
+    if moment.connection.execute(END_SQL, (moment.run.id, *place)).fetchone() is not None:
+        return ""
+    name = pulse.folder.path.name
+    return f"the journal of run {name} holds {size(behind)} not collected yet; `glassgate collect {name}` takes it in"

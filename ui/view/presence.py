@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from estimator.errors import GlassgateError
 from ui.view.head import Life
+from ui.view.lag import JournalEnd
 
 if TYPE_CHECKING:
     from controller.run_directory import RunDirectory, RunState
@@ -28,6 +29,7 @@ class Pulse:
         self.folder = folder
         """The run's folder; None where there is none."""
         self._clock = clock
+        self._end = None if folder is None else JournalEnd(folder.journal)
         self._looked_ns = -1
         self._state: RunState | None = None
         self._seen: tuple[int, int, bool] | None = None
@@ -39,12 +41,19 @@ class Pulse:
         now_ns = self._clock.monotonic_ns()
         if self.folder is not None and (self._looked_ns < 0 or now_ns - self._looked_ns >= LOOK_NS):
             self._looked_ns = now_ns
+            if self._end is not None:
+                self._end.look(now_ns)
             with suppress(GlassgateError):  # a folder that has just gone: what was known of it stands
                 self._state = self.folder.state
         return self._state
 
-    def life(self, run: RunRow | None, standing: Standing | None) -> Life:
-        """The presence at this moment, and the age of the last pass in real time."""
+    def life(
+        self, run: RunRow | None = None, standing: Standing | None = None, place: tuple[int, int] | None = None
+    ) -> Life:
+        """The presence at this moment, the age of the last pass in real time, and how far the store is behind.
+
+        `place` is the segment and offset that the store has come to in the journal.
+        """
         state = self.state
         if state is None:
             return Life("recording" if run is None or run.end_ns is None else "ended")
@@ -54,13 +63,27 @@ class Pulse:
         presence: Presence = state
         if state == "live" and (standing is None or not standing.queue) and quiet_ns >= IDLE_NS:
             presence = "idle"
-        return Life(presence, None if found else quiet_ns)
+        return Life(presence, None if found else quiet_ns, self._lag(run, place))
 
     def now_ns(self, run: RunRow) -> int | None:
         """The time of the run's clock; None where that is simulated, or the record does not go on."""
         if run.simulated or run.wall_ns is None or run.start_ns is None or self.state != "live":
             return None
         return run.start_ns + self._clock.wall_ns() - run.wall_ns
+
+    def uncollected(self, place: tuple[int, int] | None) -> int:
+        """Bytes at least that the journal of a run that is over holds behind a place; 0 for one that goes on."""
+        if self.state not in ("ended", "engine_gone") or self._end is None or place is None:
+            return 0
+        return self._end.bytes_behind(*place)
+
+    def _lag(self, run: RunRow | None, place: tuple[int, int] | None) -> int | None:
+        """How long the store has been behind the journal, ns; None where that cannot be told."""
+        if run is None or place is None or self._end is None:
+            return None
+        if self._end.bytes_behind(*place) and not run.simulated and (wall_ns := run.wall_of(run.last_ns)) is not None:
+            return max(0, self._clock.wall_ns() - wall_ns)
+        return self._end.since_ns(*place, self._clock.monotonic_ns())
 
     def _quiet(self, run: RunRow | None, standing: Standing | None) -> tuple[int, bool]:
         """Real time since the last pass; in simulated time since it was seen here, and whether it was there before."""

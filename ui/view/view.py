@@ -105,7 +105,7 @@ class View:
         if place.folder is None:
             raise NotFoundError(f"database {place.database} holds no run of that name; record one into it")
         info = place.folder.info
-        presence = Pulse(place.folder, self._clock).life(None, None).presence
+        presence = Pulse(place.folder, self._clock).life().presence
         head = Head(
             run=info.run_id, rank=info.rank, engine=info.engine, version=info.version, model=info.model,
             simulated=False, presence=presence, at_ns=None, wall_ns=None, first_ns=None, last_ns=None, last_pass=None,
