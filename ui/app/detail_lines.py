@@ -43,6 +43,8 @@ def detail_lines(detail: PassDetail, head: Head, opened: frozenset[int]) -> Iter
     if not detail.decisions:
         yield DetailLine(Content.styled("no decision is kept of this pass", DIM))
     yield DetailLine(_not_reached(detail))
+    if row.repeats:
+        yield DetailLine(Content.styled(f"the same refusal was met {times(row.repeats)} more", DIM))
     yield DetailLine(_capacity(detail))
     if detail.parts:
         yield DetailLine(_parts(detail))
@@ -120,19 +122,19 @@ def _indented(text: str) -> Content:
 
 
 def _checks(checks: tuple[CheckView, ...]) -> Iterator[Content]:
-    yield Content.styled(f"      {'gate':<14}{'observed':>12} {'limit':>12} {'short by':>12}  verdict", DIM)
+    yield Content.styled(f"    {'gate':<14}{'observed':>11} {'limit':>11} {'short by':>11}  verdict", DIM)
     for check in checks:
         mark = VERDICTS.get(check.verdict, _UNKNOWN)
         quiet = check.verdict in ("off", "not_evaluated")
-        numbers = "".join(f"{_figure(value, check.unit):>12} " for value in (check.observed, check.limit))
+        numbers = "".join(f"{_figure(value, check.unit):>11} " for value in (check.observed, check.limit))
         short = _figure(check.short_by, check.unit) if check.short_by else ""
         words = mark.word or check.verdict
         yield Content.assemble(
-            "    ",
+            "  ",
             (mark.sign, mark.style),
             " ",
             (f"{check.gate:<14}", DIM if quiet else gate_style(check.gate)),
-            (f"{numbers}{short:>12}  ", DIM if quiet else ""),
+            (f"{numbers}{short:>11}  ", DIM if quiet else ""),
             (words if check.verdict != "off" else "off, no limit set", mark.style),
             (f"  {check.unit}" if not quiet and check.unit != "bytes" else "", DIM),
         )
@@ -155,8 +157,6 @@ def _not_reached(detail: PassDetail) -> Content:
             (row.closed.gate, gate_style(row.closed.gate)),
             (" closed the pass before their turn", DIM),
         )
-    if row.repeats:
-        words += Content.styled(f"; the same refusal met {times(row.repeats)} more", DIM)
     return words
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _FEW: Final = 30
 """Passes below which a share is said to rest on few."""
+_WIDE: Final = 96
+"""Columns from which the verdict is told in full."""
 _SHORTEST_NS: Final = 100_000_000
 """A gate that binds for less has only just begun to."""
 OLD: Final = frozenset({"engine_gone", "collector_gone"})
@@ -152,9 +154,10 @@ def _binding(head: Head, width: int, *, past: bool) -> Content:
     ]
     few = ", too few to tell" if binding.passes < _FEW else ""
     lasted = None if binding.since_ns is None or head.at_ns is None else max(0, head.at_ns - binding.since_ns)
+    long = width >= _WIDE
     rests = Content.assemble(
-        (f"{percent(binding.share)} of the last 5 min", DIM if old else ""),
-        (f", from {binding.passes:,} passes{few}", DIM),
+        (percent(binding.share), DIM if old else ""),
+        (f" of the last 5 min, from {binding.passes:,} passes{few}" if long else f" of {binding.passes:,} passes", DIM),
     )
     told = "" if lasted is None or old or lasted < _SHORTEST_NS else f"for {lasting(lasted)}"
     right: list[Segment] = [(7, told), (2, rests)]

@@ -35,14 +35,12 @@ Screen { layout: vertical; background: $background; color: $foreground; }
 Lines { scrollbar-gutter: stable; scrollbar-color: $line; scrollbar-background: $background; }
 Lines > .lines--cursor { background: $cursor; text-style: bold; }
 Lines > .lines--cursor-blurred { background: $panel; }
-.plain Lines > .lines--cursor { text-style: reverse; }
-.plain Lines > .lines--cursor-blurred { text-style: underline; }
 DataTable { scrollbar-color: $line; scrollbar-background: $background; }
-DataTable { background: $background; height: 1fr; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; }
+DataTable { background: $background; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; }
 DataTable > .datatable--header { background: $background; color: $foreground; text-style: dim; }
 DataTable > .datatable--cursor { background: $panel; color: $foreground; text-style: none; }
 DataTable:focus > .datatable--cursor { background: $cursor; text-style: bold; }
-.plain DataTable:focus > .datatable--cursor { text-style: reverse; }
+DataTable:ansi:focus > .datatable--cursor { text-style: reverse; }
 
 .old .panel { text-opacity: 65%; border-title-style: none; }
 Toast { background: $panel; color: $foreground; border-left: outer $line-focus; }

@@ -9,6 +9,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.style import Style
 from textual.visual import Visual
 
 if TYPE_CHECKING:
@@ -117,9 +118,17 @@ class Lines(ScrollView, can_focus=True, inherit_bindings=False):
             return Strip.blank(width, self.rich_style)
         style = self.visual_style
         if index == self.cursor:
-            style += self.get_visual_style("lines--cursor" if self.has_focus else "lines--cursor-blurred")
-        strips = Visual.to_strips(self, self.line(index, width), width, 1, style, pad=True)
+            style += self._cursor_style()
+        content = self.line(index, width)
+        content = content.pad_right(max(0, width - content.cell_length))
+        strips = Visual.to_strips(self, content, width, 1, style)
         return strips[0] if strips else Strip.blank(width, self.rich_style)
+
+    def _cursor_style(self) -> Style:
+        """A background of its own; where there are no colours, reversed, or underlined while another has the focus."""
+        if self.app.native_ansi_color:
+            return Style(reverse=True) if self.has_focus else Style(underline=True)
+        return self.get_visual_style("lines--cursor" if self.has_focus else "lines--cursor-blurred")
 
     def on_resize(self) -> None:
         """What is in view is another; keep the cursor in it."""

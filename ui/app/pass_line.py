@@ -110,7 +110,7 @@ def legend(width: int, scale: Scale) -> Content:
 
 def _full(words: str, tokens: int, cells: int) -> str:
     """What a full bar stands for, in that many cells."""
-    told = short(tokens)
+    told = short(tokens).replace(".0", "")
     tellings = (f"{words} {told}", f"{words.split(', ', maxsplit=1)[0]} {told}", told)
     return next((each for each in tellings if len(each) <= cells), told[:cells]).ljust(cells)
 
@@ -139,8 +139,7 @@ def pass_line(row: PassRow, width: int, scale: Scale, *, time: str = "") -> Cont
         drawn = _drawn(row, scale, cells)
         number = Content(f"{row.number:>{_PASS},} {len(row.members):>{_MEMBERS}}  ")
     else:
-        words = " nothing entered" + (f", nor in {row.repeats:,} passes more " if row.repeats else " ")
-        drawn = Content.styled(words.center(cells, "╌")[:cells], DIM)
+        drawn = Content.styled(_nothing(row.repeats, cells).center(cells, "╌")[:cells], DIM)
         number = Content.styled(f"{row.number:>{_PASS},} {'-':>{_MEMBERS}}  ", DIM)
     figures = ""
     if columns.computed:
@@ -153,14 +152,26 @@ def pass_line(row: PassRow, width: int, scale: Scale, *, time: str = "") -> Cont
         drawn,
         (figures, DIM),
         "  ",
-        _closed(row.closed, columns.number),
+        _closed(row, columns.number),
     ).truncate(width, ellipsis=True)
 
 
-def _closed(stop: Stop | None, width: int) -> Content:
+def _nothing(repeats: int, cells: int) -> str:
+    """That nothing entered, and in how many passes, as far as it fits."""
+    tellings = (
+        (f" nothing entered, nor in {repeats:,} passes more ", f" nothing, {repeats + 1:,} times ")
+        if repeats
+        else (" nothing entered ",)
+    )
+    return next((each for each in tellings if len(each) <= cells), " nothing ")
+
+
+def _closed(row: PassRow, width: int) -> Content:
     """The gate that closed the pass and the number, in `width` cells beside its name."""
+    stop = row.closed
     if stop is None:
-        return Content.styled("took the whole queue", DIM).truncate(_GATE + 1 + width, ellipsis=True)
+        words = "took the whole queue" if row.members else "nothing closed it"
+        return Content.styled(words, DIM).truncate(_GATE + 1 + width, ellipsis=True)
     mark = gate_mark(stop.gate)
     return Content.assemble((f"{stop.gate:<{_GATE}} ", mark.style), stop_number(stop, width))
 

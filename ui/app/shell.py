@@ -116,7 +116,6 @@ class Shell(App[None]):
 
     def on_mount(self) -> None:
         """Begin to ask; the small panels come with the first picture already there."""
-        self.set_class(self.theme == theme_name("plain"), "plain")
         self.theme_changed_signal.subscribe(self, lambda _: self._repaint())
         self.batches.query_one("#passes").focus()
         self._reader.start(self._deliver)
@@ -184,7 +183,6 @@ class Shell(App[None]):
 
     def _repaint(self) -> None:
         """Draw all of it anew, in the colours of another theme."""
-        self.set_class(self.theme == theme_name("plain"), "plain")
         for panel in (*self._beside, *self._full.values()):
             redraw = getattr(panel, "redraw", None)
             if redraw is not None:

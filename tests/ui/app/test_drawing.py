@@ -160,7 +160,9 @@ def test_a_pass_that_admitted_nothing_is_a_thin_line_that_counts_its_repeats():
     """Refusals that repeat are one line."""
     row = pass_row(5, members=(), device=0, loaded=0, computed=0, repeats=37)
     line = pass_line(row, 78, scale_of([row], joined=False)).plain
-    assert "nothing entered, nor in 37" in line
+    assert "╌ nothing, 38 times ╌" in line
+    wide = pass_line(row, 130, scale_of([row], joined=False)).plain
+    assert " nothing entered, nor in 37 passes more " in wide
     assert not any(mark.sign in line for mark in MARKS)
 
 
@@ -252,7 +254,7 @@ def test_a_ladder_has_every_gate_in_order_with_its_verdict():
     assert [line.split()[1] if line.split()[0] in "✓✗" else line.split()[0] for line in ladder] == [
         gate.word for gate in LADDER_GATES
     ]
-    assert "66,496       65,536          960  refuse  tokens" in ladder[4]
+    assert "66,496      65,536         960  refuse  tokens" in ladder[4]
     assert all("not evaluated" in line for line in ladder[5:])
 
 

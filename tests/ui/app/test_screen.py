@@ -148,6 +148,19 @@ def test_without_colour_no_cell_has_one():
     assert coloured == []
 
 
+def test_without_colour_the_cursor_is_reversed():
+    """The line under the cursor stands out in any theme."""
+    app = screen(theme="plain")
+    seen = []
+
+    async def do(pilot):
+        strip = pilot.app.query_one("#passes").render_line(0)
+        seen.append(all(segment.style.reverse for segment in strip))
+
+    drive(app, do)
+    assert seen == [True]
+
+
 def test_the_palette_has_every_command_of_the_screen_and_of_the_focused_panel():
     """One definition gives key, footer, help and palette."""
     app = screen()

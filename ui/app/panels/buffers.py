@@ -135,8 +135,8 @@ def _told(buffers: Buffers) -> Content:
     first = Content.assemble(
         "last ",
         cell(with_unit(buffers.last, "bytes"), BAD if over else STRONG),
-        cell(f" of limit {_limit(buffers)}{of}   most {with_unit(buffers.most, 'bytes')} in 5 min"),
-        cell(f"   safety {ABSENT if buffers.safety_percent is None else f'{buffers.safety_percent:,} %'}"),
+        cell(f" of limit {_limit(buffers)}{of}  most {with_unit(buffers.most, 'bytes')} in 5 min"),
+        cell(f"  safety {ABSENT if buffers.safety_percent is None else f'{buffers.safety_percent:,} %'}"),
     )
     if buffers.smoke_passed is None:
         return lines([first, cell("no smoke allocation was made at start-up", DIM)])
@@ -224,7 +224,7 @@ def _windows(buffers: Buffers) -> Content:
     for window in buffers.windows:
         mark, style = STREAM_MARKS.get(window.stream, "?"), _STREAM_STYLES.get(window.stream, "")
         marks = [cell(f"{mark} ", style) if alive else cell("· ", DIM) for alive in window.phases]
-        told.append(Content.assemble(cell(f"{window.name:<{width}} "), *marks, cell(f"{size(window.bytes):>10}")))
+        told.append(Content.assemble(cell(f"{window.name:<{width}} "), *marks, cell(f"{size(window.bytes):>11}")))
     told.append(
         Content.assemble(cell(f"{'held':<{width}} "), cell(" ".join(spark([held for _, held in phases])), _GATE))
     )

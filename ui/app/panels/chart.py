@@ -67,7 +67,7 @@ class Chart(PlotextPlot):
                 continue
             colour = self._colour(level.style)
             plt.hline(level.value, colour)
-            plt.text(f" {level.name} ", begin * 0.98, level.value, color=colour)
+            plt.text(f" {level.name} ", begin * 0.96, level.value, color=colour, background=self._background)
         plt.xlim(begin, 0)
         plt.ylim(0, most * _HEADROOM)
         step = next((each for each in _STEPS if -begin / each <= _TICKS), -begin)
@@ -91,8 +91,13 @@ class Chart(PlotextPlot):
         colour = Style.parse(style).foreground
         if colour is None or colour.ansi is not None:
             return "default"
-        behind = Color.parse(self.app.theme_variables["surface"])
-        return (behind + colour).rgb
+        return (Color.parse(self.app.theme_variables["surface"]) + colour).rgb
+
+    @property
+    def _background(self) -> Colour:
+        """What a word in the chart stands on."""
+        colour = Color.parse(self.app.theme_variables["surface"])
+        return "default" if colour.ansi is not None else colour.rgb
 
 
 def _before(seconds: float) -> str:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ui.view.snapshot import GateRow, Snapshot
     from ui.view.snapshot import Panel as PanelName
 
+_BAR: Final = 8
+_SPARK: Final = 12
 _SMALL: Final = (
     Column("mark", "", 1, gap=1),
     Column("gate", "gate", 13),
@@ -36,13 +38,13 @@ _FULL: Final = (
     Column("gate", "gate", 13),
     Column("stops", "stops", 6, right=True),
     Column("share", "share", 5, right=True, gap=1),
-    Column("bar", "", 10, drop=2),
+    Column("bar", "", _BAR, drop=3),
     Column("left", "left", 5, right=True, gap=1),
-    Column("headroom", "headroom", 20, drop=3),
-    Column("observed", "observed", 13, right=True, drop=5),
-    Column("limit", "limit", 13, right=True, drop=6),
-    Column("set", "knob set", 13, right=True, drop=4),
-    Column("effective", "effective", 13, right=True),
+    Column("headroom", "headroom", _SPARK, drop=6),
+    Column("observed", "observed", 13, right=True, drop=4),
+    Column("limit", "limit", 13, right=True),
+    Column("set", "knob set", 13, right=True, drop=2),
+    Column("effective", "effective", 13, right=True, drop=5),
     Column("state", "state", 11),
     Column("why", "why", 24, drop=1, grows=True),
 )
@@ -68,7 +70,7 @@ class GatesPanel(PartPanel):
   engine), *not binding* (something else is always reached first).
 
 Below, what the knob of the gate under the cursor bounds, and its headroom. *Enter* jumps to the gate's next stop. On a
-narrow screen columns go in this order: why, the bar, headroom, knob set, observed, limit."""
+narrow screen columns go in this order: why, knob set, the bar, observed, effective, headroom."""
     COMMANDS: ClassVar[tuple[Command, ...]] = (
         Command("next stop", "enter", "next_event", "next stop", "Jump to the next pass that this gate closed."),
     )
@@ -76,7 +78,7 @@ narrow screen columns go in this order: why, the bar, headroom, knob set, observ
     GatesPanel {
         & > KeyedTable { height: auto; max-height: 10; }
         & > Static { height: auto; max-height: 4; margin-top: 1; text-wrap: wrap; }
-        & > Chart { height: 1fr; max-height: 18; }
+        & > Chart { height: 1fr; max-height: 20; }
         &.low > Chart, &.lower > Static { display: none; }
         &.small > KeyedTable { height: 1fr; max-height: 100%; }
     }
@@ -139,7 +141,8 @@ narrow screen columns go in this order: why, the bar, headroom, knob set, observ
             return
         from ui.app.panels.chart import Chart  # noqa: PLC0415 - as above
 
-        self.query_one(Static).update(_told(row, snapshot.head.at_ns))
+        charted = "" if self.has_class("low") else "headroom over time; "
+        self.query_one(Static).update(_told(row, snapshot.head.at_ns, charted))
         _draw(self.query_one(Chart), row, snapshot)
 
 
@@ -157,13 +160,13 @@ def _draw(chart: Chart, row: GateRow, snapshot: Snapshot) -> None:
     chart.show_series([Series(row.gate, mark.style, points, mark.sign)], most=1.0, told=percent)
 
 
-def _told(row: GateRow, now: int | None) -> Content:
+def _told(row: GateRow, now: int | None, charted: str) -> Content:
     """Two lines on a gate: its last stop, and what its knob bounds."""
     style = gate_style(row.gate)
     last = (
         f"last closed a pass {since(row.last_stop_ns, now)} ago" if row.last_stop_ns is not None else "closed no pass"
     )
-    first = Content.assemble(cell(row.gate, f"bold {style}"), f"  headroom over time; {last}")
+    first = Content.assemble(cell(row.gate, f"bold {style}"), f"  {charted}{last}")
     if row.knob is None:
         return lines([first, cell(_NO_KNOB, DIM)])
     spec = SPEC_BY_NAME.get(row.knob)
@@ -185,9 +188,9 @@ def _row(row: GateRow) -> Row:
             "gate": cell(row.gate, DIM if off and not row.stops else style),
             "stops": cell(whole(row.stops)),
             "share": cell(percent(row.share)),
-            "bar": cell(length(row.share or 0, 10), style),
+            "bar": cell(length(row.share or 0, _BAR), style),
             "left": cell(percent(known[-1]) if known else ABSENT),
-            "headroom": cell(spark(row.headroom, 1.0, 20), style),
+            "headroom": cell(spark(row.headroom, 1.0, _SPARK), style),
             "observed": cell(with_unit(row.observed, row.unit)),
             "limit": cell(limit, DIM if off else ""),
             "short": cell(limit if off else brief(row.limit, row.unit)),

@@ -18,6 +18,12 @@ class PartPanel(Panel):
 
     DEFAULT_CSS = """
     PartPanel Static { text-wrap: nowrap; text-overflow: ellipsis; }
+    PartPanel VerticalScroll { scrollbar-size-vertical: 1; }
+    PartPanel VerticalScroll, PartPanel KeyedTable {
+        scrollbar-color: $line; scrollbar-background: $background; scrollbar-color-hover: $line-focus;
+        scrollbar-background-hover: $background; scrollbar-color-active: $line-focus;
+        scrollbar-background-active: $background;
+    }
     """
 
     def __init__(self, *, small: bool = False) -> None:

@@ -55,14 +55,14 @@ class RequestPanel(PartPanel):
     DEFAULT_CSS = """
     RequestPanel {
         & > .life { height: auto; margin-top: 1; display: none; }
-        & > .legend { height: auto; max-height: 3; text-wrap: wrap; display: none; }
+        & > .marks { height: auto; max-height: 3; text-wrap: wrap; display: none; }
         & > Horizontal { height: 1fr; margin-top: 1; }
         & > Horizontal > VerticalScroll { width: 1fr; }
         & > Horizontal > #looks { width: 14; margin-left: 2; display: none; }
         & > Horizontal > #matches { width: 1fr; display: none; }
         & Static.words { height: auto; text-wrap: wrap; }
         & > Horizontal > #looks { dock: right; }
-        &.found > .life, &.found > .legend, &.found > Horizontal > #looks { display: block; }
+        &.found > .life, &.found > .marks, &.found > Horizontal > #looks { display: block; }
         &.several > Horizontal > #matches { display: block; }
         &.several > Horizontal > VerticalScroll { display: none; }
     }
@@ -72,7 +72,7 @@ class RequestPanel(PartPanel):
         """The search above what it found."""
         yield Entry(_HINT)
         yield Static(classes="life")
-        yield Static(classes="legend")
+        yield Static(classes="marks")
         with Horizontal():
             yield KeyedTable(_PASSES, id="looks")
             yield KeyedTable(_MATCHES, id="matches")
@@ -115,7 +115,7 @@ class RequestPanel(PartPanel):
             last = "goes on" if to_ns is None else clock(head, to_ns)
             told.insert(0, cell(f"{first}{last:>{max(1, width - len(first))}}", DIM))
         self.query_one(".life", Static).update(lines(told))
-        self.query_one(".legend", Static).update(life_legend(found.spans))
+        self.query_one(".marks", Static).update(life_legend(found.spans))
         words = [cell(each, STRONG if place == 0 else "") for place, each in enumerate(found.words)]
         if later:
             words.append(cell("its life goes on after the moment shown and is told whole", DIM))

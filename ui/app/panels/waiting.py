@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual.content import Content
 
-from ui.app.colours import DIM, NEVER, gate_mark, gate_style
+from ui.app.colours import BAD, DIM, NEVER, gate_mark, gate_style
 from ui.app.command import Command
 from ui.app.figures import of_limit, whole
 from ui.app.panels.messages import FilterWaiting, OpenRequest
@@ -26,7 +26,7 @@ _COLUMNS: Final = (
     Column("mark", "", 1, gap=1),
     Column("request", "request", 12),
     Column("reason", "held by", 21, grows=True),
-    Column("since", "for", 9, right=True),
+    Column("since", "for", 7, right=True),
     Column("tried", "tried", 5, right=True, drop=4),
     Column("overtaken", "overtaken", 9, right=True, drop=3),
     Column("needs", "needs tok", 9, right=True),
@@ -127,16 +127,16 @@ observed of limit, waited, overtaken, tried."""
 
 def _row(row: WaitingRow, now: int | None) -> Row:
     stop = row.stop
-    style = NEVER if row.never else ""
+    style = BAD if row.never else ""
     mark = gate_mark(stop.gate) if stop is not None else None
     numbers = "" if stop is None else of_limit(stop.observed, stop.limit, stop.short_by, stop.unit)
     return Row(
         str(row.number),
         {
             "mark": cell(_NEVER_MARK, NEVER) if row.never else cell(mark.sign, mark.style) if mark else cell(" "),
-            "request": cell(row.request, style),
+            "request": cell(row.request, NEVER if row.never else ""),
             "reason": _reason(row),
-            "since": cell(since(row.since_ns if row.since_ns is not None else row.arrival_ns, now)),
+            "since": cell(since(row.since_ns if row.since_ns is not None else row.arrival_ns, now, in_short=True)),
             "tried": cell(whole(row.attempts)),
             "overtaken": cell(whole(row.overtaken)),
             "needs": cell(whole(row.needs), style),

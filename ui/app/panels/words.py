@@ -41,14 +41,26 @@ def span(ns: int | None) -> str:
     return f"{ns // SECOND} s" if ns < 60 * SECOND else duration(ns)
 
 
+def short_span(ns: int | None) -> str:
+    """A duration in at most seven characters: 0.4 s, 59 s, 4 min, 23.9 h, 12 d."""
+    if ns is None or ns < 60 * SECOND:
+        return span(ns)
+    seconds = ns / SECOND
+    if seconds < 3_600:
+        return f"{int(seconds / 60)} min"
+    return f"{seconds / 3_600:.1f} h" if seconds < 86_400 else f"{int(seconds / 86_400):,} d"
+
+
 def in_unit(number: int | None, unit: str) -> str:
     """A number with its unit; ns as a duration."""
     return span(number) if unit == "ns" else with_unit(number, unit)
 
 
-def since(at_ns: int | None, now_ns: int | None) -> str:
+def since(at_ns: int | None, now_ns: int | None, *, in_short: bool = False) -> str:
     """How long ago a moment of the run's clock was at another; absent when either is."""
-    return ABSENT if at_ns is None or now_ns is None else span(now_ns - at_ns)
+    if at_ns is None or now_ns is None:
+        return ABSENT
+    return short_span(now_ns - at_ns) if in_short else span(now_ns - at_ns)
 
 
 def brief(number: int | None, unit: str) -> str:
