@@ -72,6 +72,8 @@ class ReplayOptions:
     """Simulated time to wall time; None goes as fast as it can."""
     pace_from: float = 0.0
     """Simulated seconds that are replayed before the pace is kept."""
+    over: Callable[[], bool] | None = None
+    """Asked several times a second whether to stop."""
     database: Path | None = None
     base: Path | None = None
     """The folder that keeps the runs."""
@@ -188,8 +190,7 @@ def replay(workload: Workload, options: ReplayOptions) -> Replayed:
                 pace=pace,
                 began_wall_ns=clock.began_wall_ns,
             )
-            every = COLLECT_EVERY_S if pace is None else COLLECT_EVERY_PACED_S
-            summary = {**_serve(engine, run, every), "skipped_lines": workload.skipped.count}
+            summary = {**_serve(engine, run, options), "skipped_lines": workload.skipped.count}
         _report_skipped(workload)
         end("interrupted" if summary["interrupted"] else "finished")
     return Replayed(summary, run)
@@ -221,9 +222,10 @@ def _interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def _serve(engine: ReplayEngine, run: RunDirectory, every_s: float) -> dict[str, Any]:
+def _serve(engine: ReplayEngine, run: RunDirectory, options: ReplayOptions) -> dict[str, Any]:
     """Run the engine to its end, with knobs turned, the database following and the progress told; the summary."""
     database = database_of(run)
+    every_s = COLLECT_EVERY_S if options.pace is None else COLLECT_EVERY_PACED_S
     began = time.perf_counter()
     collecting = 0.0
     with (
@@ -237,6 +239,8 @@ def _serve(engine: ReplayEngine, run: RunDirectory, every_s: float) -> dict[str,
             nonlocal collected, collecting
             for request in run.take_requests():
                 told.say(_told(engine.turn(request)))
+            if options.over is not None and options.over():
+                engine.stop()
             told.show(standing)
             now = time.perf_counter()
             if now - collected >= every_s:
@@ -258,7 +262,7 @@ def _serve(engine: ReplayEngine, run: RunDirectory, every_s: float) -> dict[str,
         "wall_seconds": round(wall, 6),
         "collect_seconds": round(collecting, 6),
         "requests_per_second": round(summary.requests / wall, 1),
-        "interrupted": bool(stopped),
+        "interrupted": bool(stopped) or engine.loop.stopped,
         "database": str(database),
         "journal": str(run.journal),
     }

@@ -76,7 +76,7 @@ def ui(
     with ExitStack() as held:
         source = _open(record, held)
         ask = _ask_for(source, rank)
-        if as_json or (screenshot is None and not _on_terminal()):
+        if as_json or (screenshot is None and not on_terminal()):
             _print(source, ask, at or "", as_json=as_json)
         elif screenshot is not None:
             _picture(source, ask, screenshot, (columns, lines), theme, at or "")
@@ -86,7 +86,7 @@ def ui(
             run_screen(source, theme=theme, readonly=readonly, ask=ask, at=at or "")
 
 
-def _on_terminal() -> bool:
+def on_terminal() -> bool:
     """Whether a screen can be drawn: in a terminal, or for textual-serve, which names its driver."""
     if os.environ.get("TEXTUAL_DRIVER"):
         return True

@@ -51,6 +51,8 @@ def agent_sessions(
     think_seconds: float = 20.0,
     max_context_tokens: int = 120_000,
     block_tokens: int = 512,
+    busy_seconds: float = 0.0,
+    calm_seconds: float = 0.0,
 ) -> Workload:
     """Return a workload of `sessions` agent sessions; equal arguments give equal requests on every machine.
 
@@ -63,6 +65,8 @@ def agent_sessions(
     The loop is open: a turn arrives when an unloaded server would have answered the one before, taken as
     `ASSUMED_PREFILL_TOKENS_PER_S` for the text not seen before and `ASSUMED_DECODE_TOKENS_PER_S` for its output, plus
     the wait for tool or user. A slower server so falls behind, and a turn may arrive before the last one is answered.
+    With `busy_seconds` no session begins in the `calm_seconds` after each stretch of so many seconds, in which such a
+    server makes up for it.
 
     Requests are called `s<session>.t<turn>`. Blocks cover prompt and output. Memory holds the sessions in progress
     only. Arguments out of range raise `UsageError`.
@@ -74,6 +78,8 @@ def agent_sessions(
     _check("think seconds", think_seconds, 0, 1e6)
     _check("max context tokens", max_context_tokens, 1_024, 1 << 24)
     _check("block tokens", block_tokens, 1, 1 << 16)
+    _check("busy seconds", busy_seconds, 0, 1e6)
+    _check("calm seconds", calm_seconds, 0, 1e6)
     _check("blocks of the longest context", -(-max_context_tokens // block_tokens), 1, (1 << _STREAM_SHIFT) - 1)
     generator = _Generator(
         seed=seed,
@@ -84,6 +90,8 @@ def agent_sessions(
         think_seconds=think_seconds,
         room=max_context_tokens,
         block_tokens=block_tokens,
+        busy_ns=int(busy_seconds * _NS_PER_S),
+        calm_ns=int(calm_seconds * _NS_PER_S),
     )
     return Workload(
         name=f"agent sessions, seed {seed}",
@@ -107,8 +115,12 @@ class _Generator:
         think_seconds: float,
         room: int,
         block_tokens: int,
+        busy_ns: int,
+        calm_ns: int,
     ) -> None:
         self.seed = seed
+        self.busy_ns = busy_ns
+        self.calm_ns = calm_ns
         self.sessions = sessions
         self.arrivals_per_second = arrivals_per_second
         self.go_on = go_on
@@ -135,14 +147,15 @@ class _Generator:
 
     def requests(self) -> Iterator[WorkloadRequest]:
         waiting: list[tuple[int, int, _Session]] = []
-        arrival = 0
+        arrival = busy = 0
         group = 0
         while True:
             while self._started < self.sessions and (not waiting or arrival <= waiting[0][0]):
                 draw = self.random(_GROUP_LANE, group).random
                 for session in self._arrive(group, draw):
                     heappush(waiting, (arrival, session.number, session))
-                arrival += int(exponential(draw) / self.arrivals_per_second * _NS_PER_S)
+                busy += int(exponential(draw) / self.arrivals_per_second * _NS_PER_S)
+                arrival = busy + (busy // self.busy_ns * self.calm_ns if self.busy_ns else 0)
                 group += 1
             if not waiting:
                 return

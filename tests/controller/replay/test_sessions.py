@@ -26,6 +26,8 @@ small_workloads = st.fixed_dictionaries(
         "think_seconds": st.sampled_from([0.0, 10.0]),
         "max_context_tokens": st.integers(1_024, 150_000),
         "block_tokens": st.sampled_from([1, 16, 64, 512]),
+        "busy_seconds": st.sampled_from([0.0, 3.0]),
+        "calm_seconds": st.sampled_from([0.0, 40.0]),
     }
 )
 
@@ -47,6 +49,20 @@ def test_default_workload_is_the_same_everywhere() -> None:
         digest.update(repr((request.id, request.arrival_ns, request.prompt_tokens, request.output_tokens)).encode())
         digest.update(repr(request.blocks).encode())
     assert (count, digest.hexdigest()[:16]) == (3350, "1d727a696c2c57e4")
+
+
+def test_no_session_begins_in_a_calm_stretch() -> None:
+    """Sessions begin in the busy stretches alone, as close upon one another there as without the calm ones."""
+    busy, calm = 5.0, 20.0
+    firsts: dict[float, list[int]] = {}
+    for pause in (0.0, calm):
+        workload = agent_sessions(sessions=400, sessions_per_second=4.0, busy_seconds=busy, calm_seconds=pause)
+        firsts[pause] = [turns[0].arrival_ns for turns in by_session(list(workload)).values()]
+    stretch = round((busy + calm) * 1e9)
+    assert max(at % stretch for at in firsts[calm]) < busy * 1e9
+    assert len({at // stretch for at in firsts[calm]}) > 15
+    joined = [at // stretch * round(busy * 1e9) + at % stretch for at in firsts[calm]]
+    assert joined == firsts[0.0]
 
 
 @settings(max_examples=40, deadline=None)
