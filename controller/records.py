@@ -4,6 +4,7 @@ All times are nanoseconds of the run's monotonic clock (simulated for a replay);
 time. A field is only ever added at the end, with a default, so that older records stay readable.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -52,7 +53,7 @@ class RunStart(Record, frozen=True):
     host_tokens: int
     slots: int
     largest_prompt_tokens: int
-    setting: dict[str, int | bool]
+    setting: Mapping[str, int | bool | float | str]
     context: str = ""
     """The estimator's run context as JSON, or empty without a model."""
 
@@ -75,8 +76,17 @@ class Arrival(Record, frozen=True):
     output_tokens: int
     """What it may generate."""
     prefix_hashes: tuple[int, ...] = ()
-    """Salted hashes of its prefix, one for each 512 tokens."""
+    """Salted hashes of its prefix, one for each 512 tokens (for each block of a replayed workload), without those of
+    the blocks that lie wholly in `shared_tokens`; see `controller.prefixes`."""
     traceparent: str = ""
+    like: int = -1
+    """The number of the earlier request whose beginning it shares longest; -1 where it shares none."""
+    shared_tokens: int = 0
+    """How far the two agree; of a replayed workload in whole blocks."""
+    known_tokens: int = 0
+    """Tokens of prompt and output, from the first, whose content is known by hash or reference."""
+    ignore_eos: bool = False
+    """It generates until `output_tokens`, whatever comes out."""
 
 
 class Pass(Record, frozen=True):
@@ -237,10 +247,16 @@ class Digest(Record, frozen=True):
 
 
 class PrefixHashes(Record, frozen=True):
-    """Salted hashes of a request's prefix, one for each 512 tokens, where they came later than its arrival."""
+    """What an `Arrival` says of a request's prefix, where it came later; a later one knows more tokens.
+
+    `like` and `shared_tokens` stand as they were told first.
+    """
 
     number: int
     hashes: tuple[int, ...]
+    like: int = -1
+    shared_tokens: int = 0
+    known_tokens: int = 0
 
 
 AnyRecord = (

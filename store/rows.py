@@ -29,23 +29,21 @@ _json: Final = msgspec.json.Encoder().encode
 # What is known of a request, in the order of the statement below.
 _ID, _ARRIVAL, _PROMPT, _OUTPUT, _FIRST_PASS, _FIRST_LOOK, _ADMIT_PASS, _ADMIT, _HIT, _LOADED = range(10)
 _FIRST_TOKEN, _END, _ENDED, _WHY, _GENERATED, _RETRACTIONS, _TRACEPARENT = range(10, 17)
-_NOTHING: Final = (None,) * _RETRACTIONS + (0, None)
+_LIKE, _SHARED, _KNOWN, _IGNORE_EOS = range(17, 21)
+_NOTHING: Final = (None,) * _RETRACTIONS + (0,) + (None,) * 5
 _REQUEST_COLUMNS: Final = (
     "id", "arrival_ns", "prompt_tokens", "output_tokens", "first_pass", "first_look_ns", "admit_pass", "admit_ns",
     "device_hit_tokens", "host_loaded_tokens", "first_token_ns", "end_ns", "ended", "why", "generated_tokens",
-    "retractions", "traceparent",
+    "retractions", "traceparent", "like_request", "shared_tokens", "known_tokens", "ignore_eos",
 )  # fmt: skip
 
 
 def _upsert_request() -> str:
-    """The first word on each column stands, save that retractions add up."""
+    """The first word on each column stands, save that retractions add up and that more may be known later."""
     columns = ", ".join(_REQUEST_COLUMNS)
-    keep = ", ".join(
-        f"{name} = retractions + excluded.retractions"
-        if name == "retractions"
-        else f"{name} = coalesce({name}, excluded.{name})"
-        for name in _REQUEST_COLUMNS
-    )
+    apart = {"retractions": "retractions + excluded.retractions",
+             "known_tokens": "coalesce(excluded.known_tokens, known_tokens)"}  # fmt: skip
+    keep = ", ".join(f"{name} = {apart.get(name, f'coalesce({name}, excluded.{name})')}" for name in _REQUEST_COLUMNS)
     return _insert("requests", 2 + len(_REQUEST_COLUMNS), f" (run, number, {columns})") + (
         f" ON CONFLICT (run, number) DO UPDATE SET {keep}"
     )
@@ -190,6 +188,10 @@ class Rows:
         known = self._known(r.number)
         known[:4] = r.id, r.at_ns, r.prompt_tokens, r.output_tokens
         known[_TRACEPARENT] = r.traceparent or None
+        if r.ignore_eos:
+            known[_IGNORE_EOS] = 1
+        if r.known_tokens:
+            self._prefix(known, r.like, r.shared_tokens, r.known_tokens)
 
     def _pass(self, r: records.Pass) -> None:
         self._at(r.start_ns)
@@ -268,7 +270,13 @@ class Rows:
             self.tables["digests"].append((self._run, r.passed, r.digest.hex()))
 
     def _prefix_hashes(self, r: records.PrefixHashes) -> None:
-        """The journal alone keeps them."""
+        self._prefix(self._known(r.number), r.like, r.shared_tokens, r.known_tokens)
+
+    def _prefix(self, known: list[object], like: int, shared_tokens: int, known_tokens: int) -> None:
+        """What a request shares and how much of it is known; the hashes themselves stand in the journal alone."""
+        if like >= 0 and known[_LIKE] is None:
+            known[_LIKE], known[_SHARED] = like, shared_tokens
+        known[_KNOWN] = known_tokens
 
     def _end(self, number: int, at_ns: int, ended: str, why: str | None, generated: int | None) -> None:
         self._at(at_ns)

@@ -5,7 +5,14 @@ from typing import Final
 
 from store.views import with_iso
 
-STATEMENTS: Final = ("ALTER TABLE knob_changes ADD COLUMN request TEXT NOT NULL DEFAULT ''",)
+STATEMENTS: Final = (
+    "ALTER TABLE knob_changes ADD COLUMN request TEXT NOT NULL DEFAULT ''",
+    # What the record can be replayed from, content aside: which earlier request a prompt agrees with, and how far.
+    "ALTER TABLE requests ADD COLUMN like_request INTEGER",
+    "ALTER TABLE requests ADD COLUMN shared_tokens INTEGER",
+    "ALTER TABLE requests ADD COLUMN known_tokens INTEGER",
+    "ALTER TABLE requests ADD COLUMN ignore_eos INTEGER",
+)
 
 TABLES: Final = (
     # What one rank decided in one pass, until it is compared. A pass that repeated a refusal has no row.

@@ -28,10 +28,10 @@ from controller.records import (
 SAMPLES = [
     RunStart(
         "run-1", "replay", "0.1.0", 0, "", "deepseek-v3.2", 5, 1_700_000_000_000_000_000, True, 1_000_000, 0, 2048,
-        999_998, {"context_parallel": True, "lanes": 4}, "{}",
+        999_998, {"context_parallel": True, "lanes": 4, "role": "prefill", "new_token_ratio": 0.7}, "{}",
     ),
     KnobsInForce(5, 0, (("max_requests", "requests", None, None, "off", ""), ("enforce", "", True, True, "", ""))),
-    Arrival(1, "request-ü", 7, 5000, 128, (2**63, 5), "00-1-2-01"),
+    Arrival(1, "request-ü", 7, 5000, 128, (2**32 - 1, 5), "00-1-2-01", 0, 4096, 5000, True),
     Pass(1, 8, 900, 0, 2, 5100, 1, ((1, 0, 5000, 0, 0, 0),), 8, 7, 123, (1, 2), (10, 20, 30, 4), (5, -6),
          ((1, 0, -1, -1, 0),), ((40, 10),)),
     Repeat(1, 4, 3, 9, 11, 1, 3, 3, (5, 6, 4, 7), (1, 1, 1, 1), 2, 1, 0, True),
@@ -45,7 +45,7 @@ SAMPLES = [
     Smoke(2, "cuda:0", 1 << 30, 1 << 30, 1 << 31, 1 << 35, False, "out of memory"),
     RunEnd(40, "end of workload", 1, 1),
     Digest(3, b"\x00\xff" * 8),
-    PrefixHashes(1, (2**63 - 1, 5)),
+    PrefixHashes(1, (2**32 - 1, 5), 0, 4096, 5128),
 ]  # fmt: skip
 
 TAGS = {

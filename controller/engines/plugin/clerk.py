@@ -9,8 +9,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from controller.engines.plugin.prefixes import prefix_hashes
 from controller.engines.plugin.status import write_status
+from controller.prefixes import TokenPrefixes
 from controller.records import PrefixHashes
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Clerk:
         self.status = status
         self._requests, self._faults = requests, faults
         self._hashes: deque[tuple[int, Sequence[int]]] = deque()
-        self._salt = secrets.token_bytes(16)
+        self._prefixes = TokenPrefixes(secrets.token_bytes(16))
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="glassgate-clerk", daemon=True)
         self._told_ns = 0
@@ -71,7 +71,10 @@ class Clerk:
         self._tell(at_once=True)
 
     def hash_later(self, number: int, tokens: Sequence[int]) -> None:
-        """Record the hashes of a request's prefix soon. The token ids must not change meanwhile."""
+        """Record the hashes of a request's prefix soon, and whom it shares it with.
+
+        The token ids must not change meanwhile. With its output behind its prompt, more is known of a request.
+        """
         self._hashes.append((number, tokens))
 
     def stand_aside(self, why: str) -> None:
@@ -98,10 +101,9 @@ class Clerk:
             if not self._hashes:
                 return
             number, tokens = self._hashes.popleft()
-            hashes = prefix_hashes(tokens, self._salt)
-            if hashes:
-                with self._lock:
-                    self._recorder.note(PrefixHashes(number, hashes))
+            prefix = self._prefixes.look(number, tokens)
+            with self._lock:
+                self._recorder.note(PrefixHashes(number, prefix.hashes, prefix.like, prefix.shared_tokens, len(tokens)))
 
     def _tell(self, *, at_once: bool = False) -> None:
         now = time.monotonic_ns()

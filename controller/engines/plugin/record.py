@@ -170,6 +170,12 @@ class EngineRecord:
         if tokens is not None and clerk is not None:
             clerk.hash_later(number, tokens)
 
+    def knows(self, number: int, tokens: Sequence[int]) -> None:
+        """Record what is known of a request once its output is: `tokens` are prompt and output, hashed later."""
+        clerk = self._clerk
+        if self.leads and clerk is not None:
+            clerk.hash_later(number, tokens)
+
     def turned(self, answer: Answer, *, number: int | None = None) -> None:
         """Record what became of a knob request, and put its knobs in force from here on if it was accepted.
 

@@ -42,8 +42,9 @@ class RunningBatch:
         self._crossings = [0] * page  # requests that need a page at step s, for each s mod page
         self._finishes: list[_Entry] = []
         self._retractable: list[tuple[int, int, int, InFlight]] = []
-        # Tokens left to generate, charged at most CLIP_OUTPUT_TOKENS, apart for requests with and without ignore_eos:
-        # how many are clipped, how many are not, the latter's sum of finish steps, and when the former cease to be.
+        # Tokens they may still generate, charged at most CLIP_OUTPUT_TOKENS, apart for requests with and without
+        # ignore_eos: how many are clipped, how many are not, the latter's sum of last steps, and when the former
+        # cease to be.
         self._clipped = [0, 0]
         self._falling = [0, 0]
         self._left = [0, 0]
@@ -68,6 +69,7 @@ class RunningBatch:
         order = request.joined = self._joins
         birth = request.birth = self.step - request.generated
         finish = request.finish_step = birth + request.output
+        last = request.last_step = birth + request.allowed
         self.size += 1
         self._context += request.workload_prompt - birth
         self._crossings[(birth + 1 - request.workload_prompt) % self._page] += 1
@@ -78,12 +80,12 @@ class RunningBatch:
             heapify(retractable)
         heappush(retractable, (-birth, -request.workload_prompt, -order, request))
         kind = request.ignore_eos
-        if finish - self.step > CLIP_OUTPUT_TOKENS:
+        if last - self.step > CLIP_OUTPUT_TOKENS:
             self._clipped[kind] += 1
-            heappush(self._unclips, (finish - CLIP_OUTPUT_TOKENS, order, request))
+            heappush(self._unclips, (last - CLIP_OUTPUT_TOKENS, order, request))
         else:
             self._falling[kind] += 1
-            self._left[kind] += finish
+            self._left[kind] += last
 
     def advance(self, steps: int) -> list[InFlight]:
         """Run steps, no more than until the next request finishes; those that have finished, in order of joining."""
@@ -95,7 +97,7 @@ class RunningBatch:
                 kind = request.ignore_eos
                 self._clipped[kind] -= 1
                 self._falling[kind] += 1
-                self._left[kind] += request.finish_step
+                self._left[kind] += request.last_step
         finished = []
         finishes = self._finishes
         while finishes and finishes[0][0] <= step:
@@ -116,6 +118,10 @@ class RunningBatch:
             if request.joined == -order:
                 self._leave(request)
                 return request
+
+    def remove(self, request: InFlight) -> None:
+        """Take out a request that leaves before its time."""
+        self._leave(request)
 
     def pages_for(self, steps: int) -> int:
         """New pages that so many steps need."""
@@ -158,8 +164,8 @@ class RunningBatch:
         self._context -= request.workload_prompt - birth
         self._crossings[(birth + 1 - request.workload_prompt) % self._page] -= 1
         kind = request.ignore_eos
-        if request.finish_step - self.step > CLIP_OUTPUT_TOKENS:
+        if request.last_step - self.step > CLIP_OUTPUT_TOKENS:
             self._clipped[kind] -= 1
         else:
             self._falling[kind] -= 1
-            self._left[kind] -= request.finish_step
+            self._left[kind] -= request.last_step

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 import time
+from collections import deque
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from controller.engines.replay.cache import PrefixCache
 from controller.engines.replay.loop import ServingLoop
 from controller.engines.replay.record import ReplayRecord
+from controller.engines.replay.step_time import StepTimeModel
 from controller.engines.replay.summary import Summary
-from controller.knob_turning import Answer, answer
+from controller.knob_requests import KnobRequest
+from controller.knob_turning import FORMAT, Answer, answer
 from controller.limits import Setting, effective, largest_prompt
+from controller.prefixes import BlockPrefixes
 from controller.request import UNBOUNDED
 from estimator.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from controller.engines.replay.cache import WritePolicy
-    from controller.engines.replay.loop import StepTime
+    from controller.engines.replay.durations import StepTime
     from controller.engines.replay.pace import Pace
+    from controller.engines.replay.record import PassRecorder
+    from controller.engines.replay.schedule import KnobsAt
     from controller.engines.replay.workload import Workload
-    from controller.knob_requests import KnobRequest
     from controller.knobs import Knobs
-    from controller.recorder import Recorder
     from controller.records import Smoke
     from controller.vocabulary import HostHit
     from estimator.batch import BatchEstimator
@@ -61,8 +68,10 @@ class ReplayEngine:
     `fail_load` lets a test fail load-backs: it gets the request's number and answers a reason, or None to go on.
     `run` and `version` name the run and the program in the record, `model` the model, `context` is the estimator's run
     context as JSON, `smoke` what a start-up allocation found. `pace` holds simulated time back to wall time; without
-    one the replay goes as fast as it can. `began_wall_ns` is the Unix time that simulated time 0 stands for, by default
-    that at which `run` is called.
+    one the replay goes as fast as it can. `stretch_ns` bounds the decode steps taken in one piece, simulated ns; a pace
+    has its own. `began_wall_ns` is the Unix time that simulated time 0 stands for, by default that at which `run` is
+    called. `changes` are knobs turned at known moments, in order. `salt` (16 bytes, by default random ones) goes into
+    the hashes of prefixes; without `hashes` the record has none.
 
     Raises UsageError, InputError or KnobError for arguments that do not fit together.
     """
@@ -73,7 +82,7 @@ class ReplayEngine:
         *,
         knobs: Knobs,
         step_time: StepTime,
-        recorder: Recorder,
+        recorder: PassRecorder,
         setting: Setting | None = None,
         device_tokens: int | None = DEFAULT_DEVICE_TOKENS,
         host_tokens: int | None = DEFAULT_HOST_TOKENS,
@@ -89,6 +98,10 @@ class ReplayEngine:
         smoke: Smoke | None = None,
         pace: Pace | None = None,
         began_wall_ns: int | None = None,
+        stretch_ns: int | None = None,
+        changes: Sequence[KnobsAt] = (),
+        salt: bytes | None = None,
+        hashes: bool = True,
     ) -> None:
         setting = Setting(has_model=estimator is not None) if setting is None else setting
         if setting.lanes > 1 and role != "prefill":
@@ -103,6 +116,9 @@ class ReplayEngine:
         recorder.estimator = None if estimator is None else estimator.with_safety(knobs.buffer_safety_percent)
         self.knobs = knobs
         self.summary = Summary()
+        if pace is not None:
+            stretch_ns = pace.stretch_ns
+        prefixes = BlockPrefixes(salt or secrets.token_bytes(16), workload.block_tokens) if hashes else None
         self.loop = ServingLoop(
             cache=PrefixCache(
                 page_tokens=knobs.page_size,
@@ -116,14 +132,17 @@ class ReplayEngine:
             slots=setting.slots,
             block_tokens=workload.block_tokens,
             step_time=step_time,
-            record=(record := ReplayRecord(recorder)),
+            record=(record := ReplayRecord(recorder, prefixes)),
             summary=self.summary,
             hands_over=role == "prefill",
             new_token_ratio=new_token_ratio,
             estimator=recorder.estimator,
             fail_load=fail_load,
             pace=pace,
+            stretch_ns=stretch_ns,
         )
+        self._manner = _manner(role, write_policy, new_token_ratio, workload.block_tokens, step_time, stretch_ns)
+        self._changes = deque(changes)
         self._pace = pace
         self._began_wall_ns = began_wall_ns
         self._record = record
@@ -146,7 +165,7 @@ class ReplayEngine:
         pool_tokens = loop.cache.pool_tokens
         summary.largest_prompt_tokens = largest_prompt(loop.limits, pool_tokens)
         wall_ns = time.time_ns() if self._began_wall_ns is None else self._began_wall_ns
-        record.begin(self._names, self._setting, loop.limits, pool_tokens, self._host_tokens, wall_ns)
+        record.begin(self._names, self._setting, loop.limits, pool_tokens, self._host_tokens, wall_ns, self._manner)
         record.knobs(0, self.knobs, self._setting)
         if self._smoke is not None:
             record.note(self._smoke)
@@ -154,7 +173,7 @@ class ReplayEngine:
         if self._pace is not None:
             self._pace.begin()
         try:
-            reason = loop.serve(iter(self._workload), None if progress is None else self._teller(progress))
+            reason = loop.serve(iter(self._workload), self._between_steps(progress))
         except StorageError:
             raise  # there is nowhere to record the end
         except BaseException:  # a bad line, a stuck queue, or an interrupt that nobody turned into `stop`
@@ -191,17 +210,29 @@ class ReplayEngine:
         record.append_noted()
         return found
 
-    def _teller(self, progress: Callable[[Progress], None]) -> Callable[[], None]:
-        """What tells about progress when it is time to."""
+    def _between_steps(self, progress: Callable[[Progress], None] | None) -> Callable[[], None] | None:
+        """What is to be done between steps: knobs turned when their moment comes, progress told when it is time to."""
+        if progress is None:
+            return self._turn_due if self._changes else None
         clock, told_ns = time.perf_counter_ns, time.perf_counter_ns()
 
-        def tell() -> None:
+        def between() -> None:
             nonlocal told_ns
+            if self._changes:
+                self._turn_due()
             if clock() - told_ns >= PROGRESS_NS:
                 progress(self.progress())
                 told_ns = clock()
 
-        return tell
+        return between
+
+    def _turn_due(self) -> None:
+        """Turn the knobs whose moment has come."""
+        changes, loop, recorder = self._changes, self.loop, self._record.recorder
+        while changes and changes[0].at_ns <= loop.now_ns and changes[0].after_passes <= recorder.passes:
+            change = changes.popleft()
+            content = {"format": FORMAT, "who": change.who, "changes": change.values, "left_unix_ns": 0}
+            self.turn(KnobRequest("", content, None))
 
     def progress(self) -> Progress:
         """How far the replay is; only from the thread that runs it."""
@@ -216,3 +247,20 @@ class ReplayEngine:
             loop.now_ns,
             self._workload.position(),
         )
+
+
+def _manner(
+    role: Role, write_policy: WritePolicy, ratio: float, block_tokens: int, step_time: StepTime, stretch_ns: int | None
+) -> dict[str, int | float | str]:
+    """How a replay serves, for its record, so that the record can be replayed."""
+    manner: dict[str, int | float | str] = {
+        "role": role,
+        "write_policy": write_policy,
+        "new_token_ratio": ratio,
+        "block_tokens": block_tokens,
+    }
+    if isinstance(step_time, StepTimeModel):
+        manner["step_time"] = json.dumps(asdict(step_time))
+    if stretch_ns is not None:
+        manner["stretch_ns"] = stretch_ns
+    return manner

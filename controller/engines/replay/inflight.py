@@ -8,8 +8,8 @@ class InFlight(Hold):
     """A request in the loop and what it holds. Tokens unless said."""
 
     __slots__ = (
-        "admitted", "arrival_ns", "birth", "done", "finish_step", "generated", "ignore_eos", "joined", "number",
-        "output", "prompt", "workload_prompt",
+        "admitted", "allowed", "arrival_ns", "birth", "done", "finish_step", "generated", "ignore_eos", "joined",
+        "last_step", "number", "output", "prompt", "workload_prompt",
     )  # fmt: skip
 
     joined: int
@@ -18,6 +18,8 @@ class InFlight(Hold):
     """The step of the running batch at which it would have had no token yet."""
     finish_step: int
     """The step of the running batch at which its last token is out."""
+    last_step: int
+    """The step at which its last token would be out if it generated all it may; room is held back until then."""
 
     def __init__(self, number: int, request: WorkloadRequest) -> None:
         self.number = number
@@ -26,6 +28,8 @@ class InFlight(Hold):
         self.prompt = request.prompt_tokens
         """What prefill computes; after a retraction with the tokens generated before it."""
         self.output = request.output_tokens
+        self.allowed = request.max_new_tokens or request.output_tokens
+        """Output it may generate."""
         self.ignore_eos = request.ignore_eos
         self.generated = 0
         self.done = 0

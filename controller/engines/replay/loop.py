@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from controller.admission import AdmissionPass, LoadAnswer
 from controller.decision import Decision
 from controller.engines.replay.decode import RunningBatch
 from controller.engines.replay.inflight import InFlight, known_tokens
+from controller.engines.replay.leavers import NEVER, Leavers
 from controller.engines.replay.step_time import causal_pairs
+from controller.engines.replay.stuck import ReplayStuck
 from controller.engines.replay.waiting import WaitingQueue
-from controller.records import Abort, Arrival, Finish, LoadDone, Retract, StepEnd
+from controller.records import Abort, Finish, LoadDone, Retract, StepEnd
 from controller.request import ActiveChunk, Candidate, Capacity
 from controller.vocabulary import Outcome
-from estimator.errors import GlassgateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from controller.decision import PassResult
     from controller.engines.replay.cache import PrefixCache
+    from controller.engines.replay.durations import StepTime
     from controller.engines.replay.pace import Pace
     from controller.engines.replay.record import ReplayRecord
     from controller.engines.replay.summary import Summary
@@ -32,33 +34,13 @@ if TYPE_CHECKING:
     from estimator.batch import BatchEstimator
 
 
-class ReplayStuck(GlassgateError):  # noqa: N818 - it says what became of the replay, the base class that it is an error
-    """Nothing runs, and the queue's head or the continuing chunk gets nothing: no event can ever change that."""
-
-
-class StepTime(Protocol):
-    """How long steps take, in simulated ns; `step_time.StepTimeModel` is one."""
-
-    def prefill_ns(self, extend_tokens: int, cached_tokens: int, batch_size: int, attention_pairs: int) -> int:
-        """A prefill step."""
-
-    def decode_span_ns(self, batch_size: int, context_tokens: int, steps: int) -> int:
-        """So many decode steps in a row."""
-
-    def decode_steps_within(self, batch_size: int, context_tokens: int, ns: int) -> int:
-        """The most decode steps that take no longer than `ns`."""
-
-    def transfer_ns(self, tokens: int) -> int:
-        """Moving the KV of `tokens` tokens."""
-
-
 class ServingLoop:
     """One engine's state between two steps, and what each event does to it. Times are simulated ns.
 
     With `hands_over` it is a prefill node: output is charged as one token, nothing decodes, and KV is held until it has
     been handed over. `slots` are request slots; `new_token_ratio` is the part of its remaining output that a running
     request reserves; `fail_load` answers a reason to fail the load of a request's number with, or None. With a `pace`
-    nothing happens before wall time has come to it.
+    nothing happens before wall time has come to it. `stretch_ns` bounds the decode steps taken in one piece.
     """
 
     def __init__(
@@ -76,6 +58,7 @@ class ServingLoop:
         estimator: BatchEstimator | None,
         fail_load: Callable[[int], HostHit | None] | None,
         pace: Pace | None = None,
+        stretch_ns: int | None = None,
     ) -> None:
         self.cache = cache
         self.limits = limits
@@ -97,6 +80,8 @@ class ServingLoop:
         self.estimator = estimator
         self._fail_load = fail_load
         self._pace = pace
+        self._stretch_ns = stretch_ns
+        self._leavers = Leavers()
         self._after_event: Callable[[], None] = _nothing
         self._requests: Iterator[WorkloadRequest] = iter(())
         self._next: WorkloadRequest | None = None
@@ -137,7 +122,7 @@ class ServingLoop:
         match = self.cache.match
         for request in self.queue:
             prompt, generated = request.prompt, request.generated
-            left = 1 if self._hands_over else request.output - generated
+            left = 1 if self._hands_over else request.allowed - generated
             yield Candidate(request.number, prompt, left, match(request, prompt), request, generated)
 
     # From event to event
@@ -156,6 +141,8 @@ class ServingLoop:
         queue, running, settle = self.queue, self.running, self._record.settle
         while not self.stopped:
             self._take_until(self.now_ns)
+            if self._leavers.next_ns <= self.now_ns:
+                self._let_leave()
             if self.due and (queue or self._chunk is not None) and self._pass():
                 pass  # it ran its prefill step
             elif running.size:
@@ -189,23 +176,30 @@ class ServingLoop:
         found = self._next
         if found is None or found.arrival_ns > until_ns:
             return
-        summary, queue, note, block = self._summary, self.queue, self._record.note, self._block_tokens
+        summary, queue, arrived, block = self._summary, self.queue, self._record.arrived, self._block_tokens
         if not queue:
             self.due = True
         while found is not None and found.arrival_ns <= until_ns:
             number = summary.requests
             summary.requests = number + 1
             request = InFlight(number, found)
-            self.cache.open(request, found.blocks, known_tokens(found, block))
-            note(Arrival(number, found.id, found.arrival_ns, found.prompt_tokens, found.output_tokens))
+            known = known_tokens(found, block)
+            self.cache.open(request, found.blocks, known)
+            arrived(number, found, known)
             queue.add(request)
+            if found.leaves_ns is not None:
+                self._leavers.add(request, found.leaves_ns)
             self._next = found = next(self._requests, None)
 
     def _wait(self) -> bool:
         """Nothing runs: go on to the next event, if there is any."""
-        if not self.held and (self.queue or self._chunk is not None):
-            raise ReplayStuck(self._why_stuck())
+        waits = bool(self.queue) or self._chunk is not None
+        leaves_ns = self._leavers.next_ns if waits else NEVER
+        if not self.held and waits and leaves_ns == NEVER:
+            raise ReplayStuck.over(len(self.queue), self._refused)
         events = [self.held[0][0]] if self.held else []
+        if leaves_ns != NEVER:
+            events.append(leaves_ns)
         if self._next is not None:
             events.append(self._next.arrival_ns)
         if not events:
@@ -215,15 +209,6 @@ class ServingLoop:
         if not self.stopped:
             self.now_ns = event_ns
         return True
-
-    def _why_stuck(self) -> str:
-        refused = Decision.read(self._refused) if self._refused else None
-        if refused is None or refused.gate is None:
-            return f"{len(self.queue)} requests wait with nothing running, and no pass refused any; report this"
-        return (
-            f"request {refused.number} waits with nothing running: {refused.gate.word} observed {refused.observed} "
-            f"{refused.unit} against a limit of {refused.limit}; raise what sets that limit, or report this"
-        )
 
     def _pass(self) -> bool:
         """One admission pass, and its prefill step if it admitted anything; whether it did."""
@@ -240,7 +225,7 @@ class ServingLoop:
         admission = AdmissionPass(self.limits, capacity, self.estimator)
         active = None
         if chunk is not None:
-            left = 1 if self._hands_over else chunk.output - chunk.generated
+            left = 1 if self._hands_over else chunk.allowed - chunk.generated
             active = ActiveChunk(chunk.number, chunk.prompt, chunk.done, left, chunk.base, chunk)
         self._members = members = list[InFlight]()
         waiting, tokens = len(queue), queue.tokens
@@ -337,8 +322,10 @@ class ServingLoop:
             if steps < most and step_time.decode_span_ns(size, context, steps) < gap_ns:
                 steps += 1  # the step in which it arrives is run to its end
             most = min(most, steps)
-        if self._pace is not None:
-            most = min(most, max(1, step_time.decode_steps_within(size, context, self._pace.stretch_ns)))
+        if self._stretch_ns is not None:
+            most = min(most, max(1, step_time.decode_steps_within(size, context, self._stretch_ns)))
+        if (leaves_ns := self._leavers.next_ns) != NEVER:
+            most = min(most, 1 + step_time.decode_steps_within(size, context, max(0, leaves_ns - start_ns)))
         pages, room = running.pages_for(most), cache.room_pages
         if pages > room:
             most = running.steps_within(room)
@@ -374,6 +361,21 @@ class ServingLoop:
             request.prompt = request.workload_prompt + request.generated
             request.done = 0
             self.queue.put_back(request)
+
+    def _let_leave(self) -> None:
+        """Let go of those whose clients have given up; what is known of their tokens stays as a prefix."""
+        for request in self._leavers.until(self.now_ns):
+            if request.joined >= 0:
+                self.running.remove(request)
+                self.cache.release(request, request.workload_prompt + request.generated - 1)
+            elif request is self._chunk:
+                self.cache.release(request, request.done)
+                self._chunk = None
+            elif not self.queue.remove(request):
+                continue  # it is done
+            self._summary.aborts += 1
+            self.due = True
+            self._record.note(Abort(request.number, self.now_ns, "its client gave up"))
 
     def _finish(self, request: InFlight, at_ns: int) -> None:
         """Let a request go; what is known of its tokens stays as a prefix."""

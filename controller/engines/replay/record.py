@@ -2,31 +2,60 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.limits import explain, largest_prompt
-from controller.records import KnobsInForce, RunEnd, RunStart
+from controller.prefixes import NOTHING_SHARED
+from controller.records import Arrival, KnobsInForce, RunEnd, RunStart
 
 if TYPE_CHECKING:
     from controller.decision import PassResult
+    from controller.engines.replay.workload import WorkloadRequest
     from controller.knobs import Knobs
     from controller.limits import Limits, Setting
-    from controller.recorder import Recorder
+    from controller.prefixes import BlockPrefixes
     from controller.records import AnyRecord
     from controller.request import Capacity
+    from estimator.batch import BatchEstimator
 
 FLUSH_RECORDS: Final = 256
 FLUSH_NS: Final = 1_000_000_000
 """Pending records are appended once there are so many, or once so much simulated time has gone by."""
 
 
+class PassRecorder(Protocol):
+    """What keeps a replay's records; `controller.recorder.Recorder` is one."""
+
+    estimator: BatchEstimator | None
+    passes: int
+    revision: int
+
+    def note(self, record: AnyRecord) -> None:
+        """Keep a record for the next append."""
+
+    def flush(self) -> None:
+        """Append what is pending."""
+
+    def passed(
+        self, capacity: Capacity, result: PassResult, *, start_ns: int, decide_ns: int, queue: int, queued_tokens: int
+    ) -> int:
+        """Keep a pass; its number."""
+
+    def end_repeats(self) -> None:
+        """Write the last word on a refusal that repeated."""
+
+
 class ReplayRecord:
-    """A recorder that never holds records back for long. Times are simulated ns."""
+    """A recorder that never holds records back for long. Times are simulated ns.
 
-    __slots__ = ("_flushed_ns", "_noted", "recorder")
+    With `prefixes` an arrival says which earlier request it shares how much of its beginning with.
+    """
 
-    def __init__(self, recorder: Recorder) -> None:
+    __slots__ = ("_flushed_ns", "_noted", "_prefixes", "recorder")
+
+    def __init__(self, recorder: PassRecorder, prefixes: BlockPrefixes | None = None) -> None:
         self.recorder = recorder
+        self._prefixes = prefixes
         self._noted = 0
         self._flushed_ns = 0
 
@@ -37,6 +66,17 @@ class ReplayRecord:
         if self._noted >= FLUSH_RECORDS:
             self._noted = 0
             self.recorder.flush()
+
+    def arrived(self, number: int, request: WorkloadRequest, known_tokens: int) -> None:
+        """Note that a request joined the queue; the content of its first `known_tokens` tokens has ids."""
+        prefixes = self._prefixes
+        prefix = NOTHING_SHARED if prefixes is None else prefixes.look(number, request.blocks)
+        arrival = Arrival(
+            number, request.id, request.arrival_ns, request.prompt_tokens,
+            request.max_new_tokens or request.output_tokens, prefix.hashes, "", prefix.like, prefix.shared_tokens,
+            known_tokens, request.ignore_eos,
+        )  # fmt: skip
+        self.note(arrival)
 
     def append_noted(self) -> None:
         """Append what is pending."""
@@ -69,17 +109,19 @@ class ReplayRecord:
         pool_tokens: int,
         host_tokens: int,
         wall_ns: int,
+        manner: dict[str, int | float | str],
     ) -> None:
         """Record the start of a run; `names` are its own, the program's version, the model and its context.
 
-        `wall_ns` is the Unix time that simulated time 0 stands for.
+        `manner` is what only a replay has: how it serves. `wall_ns` is the Unix time that simulated time 0 stands for.
         """
         run, version, model, context = names
-        words = {
+        words: dict[str, int | bool | float | str] = {
             "context_parallel": setting.context_parallel,
             "data_parallel": setting.data_parallel,
             "lanes": setting.lanes,
             "has_model": setting.has_model,
+            **manner,
         }
         at_ns, largest = 0, largest_prompt(limits, pool_tokens)
         start = RunStart(

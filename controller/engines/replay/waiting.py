@@ -39,6 +39,15 @@ class WaitingQueue:
         self._requests.insert(place, request)
         self.tokens += request.prompt
 
+    def remove(self, request: InFlight) -> bool:
+        """Take out one that gives up, wherever it stands; whether it waited."""
+        try:
+            self._requests.remove(request)
+        except ValueError:
+            return False
+        self.tokens -= request.prompt
+        return True
+
     def pop(self) -> InFlight:
         """Take out the first."""
         request = self._requests.popleft()

@@ -17,7 +17,8 @@ class WorkloadRequest(msgspec.Struct, frozen=True, gc=False):
     """One request of a workload, whole before it is served.
 
     `arrival_ns` is simulated time in ns from the workload's start. `prompt_tokens` and `output_tokens` are at least 1;
-    the request generates exactly `output_tokens`, which is its max_new_tokens too. `blocks` holds the ids of successive
+    the request generates exactly `output_tokens`, of `max_new_tokens` that it may (0: of just as many). A request that
+    is not done at `leaves_ns` leaves then, as when its client gives up. `blocks` holds the ids of successive
     token blocks: block i covers tokens [i * block_tokens, (i + 1) * block_tokens) of prompt and output taken together.
     It covers the whole prompt, or is empty, which means that nothing is known to be shared; where it goes on past the
     prompt, the output's content is known too. The last block may be partly filled. Where two requests hold the same id
@@ -30,6 +31,8 @@ class WorkloadRequest(msgspec.Struct, frozen=True, gc=False):
     output_tokens: int
     blocks: tuple[int, ...] = ()
     ignore_eos: bool = False
+    max_new_tokens: int = 0
+    leaves_ns: int | None = None
 
 
 class SkippedLines:

@@ -6,8 +6,10 @@ import subprocess
 import sys
 import textwrap
 import time
+from array import array
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from controller.engines.plugin import Faults, read_faults, read_status
@@ -84,17 +86,20 @@ def test_processes_of_one_engine_share_the_id_that_was_announced(engine, monkeyp
 
 
 def test_prefix_hashes_come_later_and_tell_shared_prefixes(engine, records_of):
-    """Token ids are hashed by the clerk: equal prefixes have equal hashes, and the ids are nowhere in the journal."""
+    """Token ids are hashed by the clerk: who shares how much with whom is told, hashes for the rest, and no ids."""
     one = engine()
     tokens = list(range(50_000, 51_600))
     one.record.arrived(1, "a", 1600, 16, tokens=tokens)
     one.record.arrived(2, "b", 1100, 16, tokens=[*tokens[:600], *range(500)])
     one.record.arrived(3, "short", 511, 16, tokens=tokens[:511])
+    one.record.knows(3, [*tokens[:511], *range(7)])
     one.record.close()
-    found = {r.number: r.hashes for r in records_of(one.record.run) if isinstance(r, PrefixHashes)}
-    assert {number: len(hashes) for number, hashes in found.items()} == {1: 3, 2: 2}
-    assert found[1][0] == found[2][0]
-    assert found[1][1] != found[2][1]
+    found = [r for r in records_of(one.record.run) if isinstance(r, PrefixHashes)]
+    told = [(r.number, len(r.hashes), r.like, r.shared_tokens, r.known_tokens) for r in found]
+    assert told == [(1, 3, -1, 0, 1600), (2, 1, 1, 600, 1100), (3, 0, 1, 511, 511), (3, 1, -1, 0, 518)]
+    journal = b"".join(path.read_bytes() for path in one.record.run.journal.iterdir() if path.is_file())
+    assert array("I", tokens[:2]).tobytes() not in journal
+    assert msgspec.msgpack.encode(tokens[:2])[1:] not in journal
 
 
 def test_what_waits_for_no_pass_is_written_within_a_second(engine, records_of):

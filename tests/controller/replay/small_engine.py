@@ -61,6 +61,7 @@ def engine(requests, *, block=4, **more):
         "recorder": Recorder(shelf),
         "device_tokens": 400,
         "host_tokens": 0,
+        "salt": b"salt",
     } | more
     return ReplayEngine(workload, **arguments), shelf
 

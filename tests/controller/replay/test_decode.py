@@ -9,9 +9,9 @@ from controller.engines.replay.workload import WorkloadRequest
 from controller.request import running_reserve
 
 
-def request(number, prompt, output, *, ignore_eos=False, generated=1):
-    """A request that has `generated` tokens and is about to join."""
-    made = InFlight(number, WorkloadRequest(f"r{number}", 0, prompt, output, (), ignore_eos))
+def request(number, prompt, output, *, ignore_eos=False, generated=1, unused=0):
+    """A request that has `generated` tokens and is about to join; `unused` tokens it may generate and will not."""
+    made = InFlight(number, WorkloadRequest(f"r{number}", 0, prompt, output, (), ignore_eos, output + unused))
     made.generated = generated
     return made
 
@@ -22,6 +22,7 @@ class Token:
     def __init__(self, made, order):
         self.made, self.order = made, order
         self.prompt, self.generated, self.left = made.workload_prompt, made.generated, made.output - made.generated
+        self.unused = made.allowed - made.output
 
     @property
     def kv(self):
@@ -31,8 +32,23 @@ class Token:
 
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("join"), st.integers(1, 40), st.integers(2, 30), st.booleans(), st.integers(0, 3)),
-        st.tuples(st.just("join"), st.integers(1, 40), st.integers(4090, 4110), st.booleans(), st.integers(0, 3)),
+        st.tuples(
+            st.just("join"),
+            st.integers(1, 40),
+            st.integers(2, 30),
+            st.booleans(),
+            st.integers(0, 3),
+            st.sampled_from([0, 5, 4_080]),
+        ),
+        st.tuples(
+            st.just("join"),
+            st.integers(1, 40),
+            st.integers(4090, 4110),
+            st.booleans(),
+            st.integers(0, 3),
+            st.sampled_from([0, 3]),
+        ),
+        st.tuples(st.just("remove"), st.integers(0, 10)),
         st.tuples(st.just("advance"), st.integers(1, 30)),
         st.tuples(st.just("leap")),
         st.tuples(st.just("retract")),
@@ -50,11 +66,16 @@ def test_a_span_of_steps_is_the_steps_one_by_one(page, operations, ratio):
     order = 0
     for what, *given_ in operations:
         if what == "join":
-            prompt, output, ignore_eos, generated = given_
-            made = request(order, prompt, output, ignore_eos=ignore_eos, generated=1 + min(generated, output - 2))
+            prompt, output, ignore_eos, generated, unused = given_
+            generated = 1 + min(generated, output - 2)
+            made = request(order, prompt, output, ignore_eos=ignore_eos, generated=generated, unused=unused)
             order += 1
             batch.join(made)
             naive.append(Token(made, order))
+        elif what == "remove" and naive:
+            leaver = naive.pop(given_[0] % len(naive))
+            batch.remove(leaver.made)
+            assert leaver.made.generated == leaver.generated
         elif what == "retract" and naive:
             least = min(naive, key=lambda token: (token.generated, -token.prompt, -token.order))
             naive.remove(least)
@@ -78,7 +99,7 @@ def test_a_span_of_steps_is_the_steps_one_by_one(page, operations, ratio):
             naive = [token for token in naive if token.left]
         assert batch.size == len(naive)
         assert batch.context_tokens == sum(token.kv + 1 for token in naive)
-        left = [(token.left, token.made.ignore_eos) for token in naive]
+        left = [(token.left + token.unused, token.made.ignore_eos) for token in naive]
         assert abs(batch.reserved_tokens(ratio) - running_reserve(left, ratio)) < 1e-6
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from controller.decision import Decision
 from controller.engines.replay.engine import ReplayEngine
-from controller.engines.replay.loop import ReplayStuck
 from controller.engines.replay.step_time import step_time_model
+from controller.engines.replay.stuck import ReplayStuck
 from controller.engines.replay.traces import open_trace
 from controller.knobs import Knobs
 from controller.limits import Setting

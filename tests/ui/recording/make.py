@@ -114,6 +114,7 @@ def make(base: Path) -> RunDirectory:
             fail_load=lambda number: HostHit.ALLOCATOR if number == FAILS else None,
             smoke=Smoke(0, "cuda:0", SMOKE_BYTES, SMOKE_BYTES, SMOKE_BYTES, 96 << 30, passed=True),
             began_wall_ns=BEGAN_WALL_NS,
+            salt=RUN.encode(),
         )
         found.append(engine)
         left = list(TURNS)
