@@ -6,6 +6,7 @@ Whatever fails in here makes the watch stand aside: the scheduler goes on as the
 from __future__ import annotations
 
 import functools
+import threading
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from vllm.v1.request import RequestStatus
@@ -102,6 +103,9 @@ class SchedulerWatch:
         self.given_back = -1
         """Tokens that running requests gave back in this step; -1 with none given back."""
         self._current: Look | None = None
+        self._boundary = threading.Lock()
+        """Held while a pass goes on: knobs are turned between two of them, by whichever thread comes first."""
+        record.when_taken = self.answer_meanwhile
         self._manager, self._connector = scheduler.kv_cache_manager, scheduler.connector
         self._hooks_allocate = self._hooks_match = False
         self._stock_allocate: Callable[..., Any] = self._manager.allocate_slots
@@ -122,6 +126,7 @@ class SchedulerWatch:
     def before(self, throttle_prefills: bool = False) -> None:
         """A step begins that looks at waiting requests or computes prompts; knobs are turned here."""
         record, scheduler = self.record, self.scheduler
+        self._boundary.acquire()  # noqa: SIM115 PLR1732 - let go of in `after`
         while record.taken:
             self._turn(record.taken.popleft())
         waiting, holding = scheduler.waiting, scheduler.kv_holding_waiting
@@ -158,9 +163,24 @@ class SchedulerWatch:
     @_contained
     def after(self, output: Any) -> None:
         """The step is decided: record the pass."""
-        if not self.open:
-            return
-        self.open = False
+        try:
+            if self.open:
+                self._record(output)
+        finally:
+            self.open = False
+            if self._boundary.locked():
+                self._boundary.release()
+
+    def answer_meanwhile(self) -> None:
+        """Answer knob requests while no pass goes on, as another thread may: an engine without work has no next step."""
+        if self._boundary.acquire(blocking=False):
+            try:
+                while self.record.taken:
+                    self._turn(self.record.taken.popleft())
+            finally:
+                self._boundary.release()
+
+    def _record(self, output: Any) -> None:
         record = self.record
         if self.chunks:
             self._complete_batch(output)

@@ -1,0 +1,78 @@
+"""Schedulers, records and engines of vLLM for the tests in this folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+# Before vLLM is imported: one process, nothing fetched, no reports sent.
+os.environ.update(
+    VLLM_ENABLE_V1_MULTIPROCESSING="0",
+    VLLM_NO_USAGE_STATS="1",
+    VLLM_LOGGING_LEVEL="ERROR",
+    VLLM_CPU_KVCACHE_SPACE="1",
+    HF_HUB_OFFLINE="1",
+    TOKENIZERS_PARALLELISM="false",
+)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+for name in [each for each in os.environ if each.startswith("GLASSGATE")]:
+    del os.environ[name]
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
+
+import bare
+import reading
+
+from controller.engines.vllm import start
+from controller.engines.vllm.scheduler import GlassgateScheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture
+def glassgate(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Settings of Glassgate for what this test starts in its own process; without a collector."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GLASSGATE_HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("GLASSGATE_COLLECTOR", "off")
+    monkeypatch.setattr(start, "FAULTS", start.Faults("vLLM"))
+
+    def set_to(**knobs: Any) -> None:
+        for knob, value in knobs.items():
+            monkeypatch.setenv(f"GLASSGATE_{knob.upper()}", str(value))
+
+    return set_to
+
+
+@pytest.fixture
+def scene(
+    glassgate: Callable[..., None], tiny_model: Path, home: Path
+) -> Iterator[Callable[..., tuple[Any, reading.Record]]]:
+    """A watched scheduler of the real class and its record: `scene(blocks, knobs, stock=..., **engine arguments)`."""
+    made: list[Any] = []
+
+    def make(
+        blocks: int = 1000, knobs: dict[str, Any] | None = None, *, stock: type | None = None, **arguments: Any
+    ) -> tuple[Any, reading.Record]:
+        glassgate(**(knobs or {}))
+        chosen = GlassgateScheduler if stock is None else start_class(stock)
+        scheduler = bare.build(chosen, bare.configure(str(tiny_model), **arguments), blocks)
+        made.append(scheduler)
+        return scheduler, reading.Record(home, scheduler)
+
+    yield make
+    for scheduler in made:
+        scheduler.shutdown()
+
+
+def start_class(stock: type) -> type:
+    """A subclass of vLLM's scheduler with Glassgate in it."""
+    from controller.engines.vllm.scheduler import with_glassgate  # noqa: PLC0415 - imports the engine
+
+    return with_glassgate(stock)
