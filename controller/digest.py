@@ -101,6 +101,11 @@ class DigestRecorder:
         self.flush()
         return number
 
+    def forget(self) -> None:
+        """Drop what is pending, after it could not be encoded."""
+        self._pending.clear()
+        self._key = None
+
     def settle(self, now_ns: int) -> None:
         """Append what is pending, and how far a refusal has repeated."""
         del now_ns

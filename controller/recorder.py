@@ -162,6 +162,11 @@ class Recorder:
         self.flush()
         return number
 
+    def forget(self) -> None:
+        """Drop what is pending, after it could not be encoded; the next append would fail of it again."""
+        self._pending.clear()
+        self._held = None
+
     def settle(self, now_ns: int) -> None:
         """Append what is pending, and how far a refusal has repeated if that was not written for a second."""
         held = self._held

@@ -67,7 +67,7 @@ class Settings(BaseSettings):
     @property
     def runs(self) -> Path | None:
         """The folder that keeps the runs, or None for the default one."""
-        return None if self.home is None else self.home / "runs"
+        return None if self.home is None else self.home.expanduser() / "runs"
 
     def knobs(self, overrides: dict[str, Any], base: dict[str, Any] | None = None) -> Knobs:
         """The knobs in force: `overrides` (a command's options) before these settings before `base`."""

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from controller.engines.plugin.broadcast import list_forwarded, number_of, take_forwarded
+from controller.engines.plugin.broadcast import answer_forwarded, list_forwarded, number_of
 from controller.engines.plugin.status import Http, InProcess, PluginStatus, write_status
 from controller.knob_turning import asked_change
 from controller.run_directory import RunDirectory
@@ -123,7 +123,7 @@ def test_a_refusal_that_the_engine_recorded_itself_is_not_told_twice(run, endpoi
     """Where the engine has taken the file with its own answer, nothing more is left for it."""
     endpoint.answer = [{"updated": False}]
     name = ask(run)
-    endpoint.meanwhile = lambda: take_forwarded(run.path / "knob-requests", number_of(name))
+    endpoint.meanwhile = lambda: answer_forwarded(run.path / "knob-requests", number_of(name))
     said = []
     forward(run, said.append)
     assert (left(run), said) == ([], [])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +28,8 @@ EXPECT_REVISION: Final = "glassgate_expect_revision"
 KEYS: Final = (*(PREFIX + name for name in SPEC_BY_NAME), REQUEST, EXPECT_REVISION)
 """The keys that a plug-in adds to its engine's broadcast."""
 FOLDER: Final = "forwarded"
-"""Under the run's knob-requests: what the collector has passed on and nobody has answered yet."""
+"""Under the run's knob-requests: what the collector has passed on."""
+_ANSWERED: Final = ".answered"
 
 
 class Forwarded(msgspec.Struct, frozen=True):
@@ -106,14 +106,33 @@ def leave_forwarded(requests: Path, forwarded: Forwarded) -> None:
     write_whole(folder / f"{number_of(forwarded.name)}.json", msgspec.json.encode(forwarded) + b"\n")
 
 
-def take_forwarded(requests: Path, number: int) -> Forwarded | None:
-    """Take what was left of the request with that number; None if there is nothing that can be read."""
+def answer_forwarded(requests: Path, number: int) -> Forwarded | None:
+    """What was left of the request with that number, which counts as answered from here on; None if nothing was."""
     path = requests / FOLDER / f"{number}.json"
-    with contextlib.suppress(OSError, ValueError, msgspec.DecodeError):
-        content = path.read_bytes()
-        path.unlink()
-        return msgspec.json.decode(content, type=Forwarded)
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        path.rename(path.with_suffix(_ANSWERED))
+        return _read(path.with_suffix(_ANSWERED))
     return None
+
+
+def find_forwarded(requests: Path, number: int) -> Forwarded | None:
+    """What was left of the request with that number, answered or not. Nothing is changed."""
+    for suffix in (".json", _ANSWERED):
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            return _read(requests / FOLDER / f"{number}{suffix}")
+    return None
+
+
+def clear_answered(requests: Path, older_than_ns: int) -> None:
+    """Remove what was answered and was left before a moment, Unix ns."""
+    with contextlib.suppress(OSError):
+        for path in (requests / FOLDER).glob(f"[!.]*{_ANSWERED}"):
+            if path.stat().st_mtime_ns < older_than_ns:
+                path.unlink()
+
+
+def _read(path: Path) -> Forwarded:
+    return msgspec.json.decode(path.read_bytes(), type=Forwarded)
 
 
 def is_forwarded(requests: Path, name: str) -> bool:
@@ -126,7 +145,7 @@ def list_forwarded(requests: Path) -> list[Forwarded]:
     found = []
     with contextlib.suppress(OSError):
         for path in (requests / FOLDER).iterdir():
-            with contextlib.suppress(OSError, json.JSONDecodeError, msgspec.DecodeError):
+            with contextlib.suppress(OSError, msgspec.DecodeError):
                 if path.suffix == ".json" and path.name[0] != ".":
-                    found.append(msgspec.json.decode(path.read_bytes(), type=Forwarded))
+                    found.append(_read(path))
     return sorted(found, key=lambda each: each.at_unix_ns)

@@ -93,8 +93,12 @@ class Clerk:
         if self._requests is not None:
             with self._faults.contained("looking for knob requests", "knobs of this run cannot be changed"):
                 self._requests.look()
-        with self._faults.contained("recording", "the record of this run goes on without what failed"), self._lock:
-            self._recorder.settle(time.monotonic_ns())
+        with self._lock:
+            try:
+                self._recorder.settle(time.monotonic_ns())
+            except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
+                self._recorder.forget()
+                self._faults.add("recording", error, "the record of this run goes on without what failed")
 
     def _hash(self) -> None:
         for _ in range(_HASHES_AT_ONCE):

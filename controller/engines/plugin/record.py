@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import threading
 import time
 from collections import deque
 from importlib.metadata import version
-from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Final, Self
 from weakref import WeakSet
 
 import msgspec
 
 from controller.digest import DigestRecorder
-from controller.engines.plugin.broadcast import take_forwarded
+from controller.engines.plugin.broadcast import answer_forwarded, find_forwarded
 from controller.engines.plugin.clerk import Clerk
 from controller.engines.plugin.collector import collector_log, start_collector
+from controller.engines.plugin.ending import close_at_exit
 from controller.engines.plugin.requests import Requests, refusal, who_asked
 from controller.engines.plugin.run_id import announce_run, shared_run_id
 from controller.engines.plugin.status import PluginStatus
@@ -26,12 +25,13 @@ from controller.journal import JournalWriter
 from controller.limits import effective, explain, largest_prompt
 from controller.recorder import Recorder
 from controller.records import Arrival, KnobsInForce, RunEnd, RunStart
-from controller.run_directory import DATABASE, RunDirectory, default_base
+from controller.run_directory import DATABASE, RunDirectory, default_base, ranks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from controller.decision import PassResult
+    from controller.engines.plugin.broadcast import Forwarded
     from controller.engines.plugin.faults import Faults
     from controller.engines.plugin.identity import EngineIdentity
     from controller.engines.plugin.settings import PluginSettings
@@ -57,7 +57,7 @@ class EngineRecord:
 
     __slots__ = (
         "__weakref__", "_clerk", "_closed", "_lock", "_recorder", "_requests", "_setting", "_writer", "faults", "knobs",
-        "leads", "passes", "run", "taken",
+        "leads", "passes", "run", "taken", "when_taken",
     )  # fmt: skip
 
     def __init__(self, faults: Faults, identity: EngineIdentity, knobs: Knobs) -> None:
@@ -71,6 +71,8 @@ class EngineRecord:
         """The run's folder; None while nothing is kept."""
         self.taken: deque[KnobRequest] = deque()
         """Requests that wait for the next pass boundary, where knobs are turned in this process."""
+        self.when_taken: Callable[[], None] | None = None
+        """Called by another thread while requests wait, so that an engine without work can answer them."""
         self._setting = identity.setting
         self._lock = threading.Lock()
         self._recorder: Recorder | DigestRecorder | None = None
@@ -137,6 +139,8 @@ class EngineRecord:
                 )
         except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
             self.faults.add(_RECORDING, error, _LOST)
+            with self._lock:
+                recorder.forget()
         return number
 
     def note(self, record: AnyRecord, *, every_rank: bool = False) -> None:
@@ -191,7 +195,7 @@ class EngineRecord:
         with self.faults.contained("recording a knob change", _LOST):
             change = answer.record(at_ns)
             if number is not None and self.run is not None:
-                asked = take_forwarded(self.run.path / "knob-requests", number)
+                asked = self._asked(self.run, number)
                 if asked is not None:
                     change = msgspec.structs.replace(change, who=who_asked(asked.request), request=asked.name)
             self.note(change)
@@ -260,13 +264,23 @@ class EngineRecord:
             with self.faults.contained("starting the collector", f"start one: glassgate collect {run.path}"):
                 status.collector_pid = start_collector(run, settings, identity.engine_key)
                 status.collector_log = str(collector_log(run.path))
-        requests = Requests(run, identity.way, self.taken, self._refuse) if identity.leads else None
+        requests = Requests(run, identity.way, self.taken, self._refuse, self._tell_taken) if identity.leads else None
         self._clerk = Clerk(run.path, recorder, writer, self._lock, status, requests, self.faults)
         self._clerk.start()
         _open_records.add(self)
-        atexit.register(self.close)
-        # A forked worker of multiprocessing leaves without atexit.
-        Finalize(None, self.close, exitpriority=10)
+        close_at_exit(self.close)
+
+    @staticmethod
+    def _asked(run: RunDirectory, number: int) -> Forwarded | None:
+        """What the collector left of a broadcast request, with this rank or with another group's leader."""
+        found = answer_forwarded(run.path / "knob-requests", number)
+        for other in ranks_of(run) if found is None else []:
+            found = found or find_forwarded(other.path / "knob-requests", number)
+        return found
+
+    def _tell_taken(self) -> None:
+        if self.when_taken is not None:
+            self.when_taken()
 
     def _refuse(self, request: KnobRequest, why: str) -> None:
         self.note(refusal(request, why, self.revision).record(time.monotonic_ns()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from controller.engines.plugin.broadcast import list_forwarded, number_of, take_forwarded
+from controller.engines.plugin.broadcast import answer_forwarded, clear_answered, list_forwarded, number_of
 from controller.engines.plugin.status import Http, InProcess, NoWay, read_status
 from controller.knob_turning import Answer
 from controller.run_directory import ranks_of
@@ -26,16 +26,22 @@ PATIENCE_NS: Final = 60_000_000_000
 class Requests:
     """The knob requests of one run on one leading rank.
 
-    In process they are put into `taken`, from which the scheduler takes them at a pass boundary; the first rank also
+    In process they are put into `taken`, from which the scheduler takes them at a pass boundary, and `tell` is called as
+    long as some are there, for a scheduler that has nothing to do; the first rank also
     hands them to the other groups' leaders. Without a way each is refused. What a collector has passed on is watched:
     it is refused when it got no further than the collector, or when nobody answers.
     """
 
     def __init__(
-        self, run: RunDirectory, way: Way, taken: deque[KnobRequest], refuse: Callable[[KnobRequest, str], None]
+        self,
+        run: RunDirectory,
+        way: Way,
+        taken: deque[KnobRequest],
+        refuse: Callable[[KnobRequest, str], None],
+        tell: Callable[[], None],
     ) -> None:
         self._run, self._way = run, way
-        self._taken, self._refuse = taken, refuse
+        self._taken, self._refuse, self._tell = taken, refuse, tell
         self._first = run.info.rank == 0
 
     def look(self) -> None:
@@ -50,6 +56,8 @@ class Requests:
             self._taken.append(request)
             if self._first and request.content is not None:
                 self._hand_on(request)
+        if self._taken:
+            self._tell()
 
     def _hand_on(self, request: KnobRequest) -> None:
         """Leave a copy with each other group that turns its own knobs."""
@@ -72,8 +80,9 @@ class Requests:
             if not why and time.time_ns() - each.at_unix_ns > PATIENCE_NS:
                 why = f"the engine was told, and no rank answered within {PATIENCE_NS // 10**9} s"
             if why:
-                take_forwarded(folder, number_of(each.name))
+                answer_forwarded(folder, number_of(each.name))
                 self._refuse(each.request, why)
+        clear_answered(folder, time.time_ns() - PATIENCE_NS)
 
 
 def refusal(request: KnobRequest, why: str, revision: int) -> Answer:

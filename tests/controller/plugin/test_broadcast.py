@@ -147,6 +147,21 @@ def test_a_broadcast_is_recorded_under_the_name_of_whoever_asked(engine, records
     assert broadcast.list_forwarded(one.record.run.path / "knob-requests") == []
 
 
+def test_every_groups_leader_records_who_asked(engine, records_of):
+    """Of several groups each leader finds the request in the folder in which it was left, whichever answers first."""
+    zero = engine(run_id="groups01", group="dp0", way=HTTP)
+    one = engine(run_id="groups01", group="dp1", rank=1, collects=False, way=HTTP)
+    name, number = forwarded(zero.record)
+    request, _ = from_numbers(to_numbers(left(max_requests=3)))
+    for each in (zero, one):
+        each.record.turned(answer(request, each.record.knobs, Setting()), number=number)
+        each.record.close()
+        assert changes_in(records_of(each.record.run)) == [(True, "ada", name, "")]
+    folder = zero.record.run.path / "knob-requests"
+    broadcast.clear_answered(folder, time.time_ns() + 1)
+    assert broadcast.find_forwarded(folder, number) is None
+
+
 def test_a_broadcast_that_nobody_left_is_recorded_as_such(engine, records_of):
     """Numbers that somebody posted straight to the engine are recorded too."""
     one = engine(way=HTTP)

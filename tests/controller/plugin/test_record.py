@@ -143,25 +143,19 @@ def test_a_home_that_cannot_be_written_costs_the_record_and_nothing_else(tmp_pat
     assert one.faults.count("beginning the record") == 1
 
 
-def test_a_recorder_that_fails_is_counted_and_the_engine_goes_on(engine):
-    """Each pass that cannot be recorded is counted, the fault is logged once, and it is kept beside the run."""
+def test_what_cannot_be_recorded_is_counted_and_does_not_spoil_what_follows(engine, records_of):
+    """A record that cannot be written is dropped and counted beside the run; the passes after it are recorded."""
     one = engine()
-
-    class Broken:
-        passes = 0
-        revision = 0
-
-        def passed(self, *_, **__):
-            raise RuntimeError("no")
-
-    sound, one.record._recorder = one.record._recorder, Broken()
     for _ in range(3):
+        one.record.note(object())
         one.step(100)
-    one.record._recorder = sound
-    assert one.record.passes == 3
-    one.faults.write(at_once=True)
+        one.step(100)
+    assert one.record.passes == 6
+    one.record.close()
     (fault,) = read_faults(one.record.run.path)
-    assert (fault.what, fault.count, fault.error) == ("recording", 3, "RuntimeError: no")
+    assert (fault.what, fault.count) == ("recording", 3)
+    assert "object" in fault.error
+    assert [r.number for r in records_of(one.record.run) if isinstance(r, Pass)] == [2, 4, 6]
 
 
 def request(name="0001-req.json", **changes):
@@ -245,6 +239,33 @@ def test_a_child_of_multiprocessing_ends_its_run(tmp_path):
     code, run = run_program(tmp_path, rest)
     assert code == 0
     assert RunDirectory(run.path.parent / "child001").state == "ended"
+
+
+def test_a_process_that_is_told_to_end_ends_its_run(tmp_path, records_of):
+    """SIGTERM, where nobody else handles it, ends the record in good order, and the process as it would have ended."""
+    rest = """
+        record.arrived(1, "a", 10, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        while True:
+            record.note(Finish(1, 1, 1))
+    """
+    code, run = run_program(tmp_path, rest)
+    assert (code, run.state, run.info.end_reason) == (-signal.SIGTERM, "ended", "SIGTERM")
+    assert kinds(records_of(run))[-1] is RunEnd
+
+
+def test_an_engines_own_handler_of_sigterm_is_left_alone(tmp_path):
+    """Where the engine handles SIGTERM itself, its handler stays, and the record ends with the exit it leads to."""
+    rest = """
+        record.close()
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+        record = EngineRecord.begin(identity, settings, Faults("Engine"), run_id="own00001")
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+    """
+    code, run = run_program(tmp_path, rest)
+    assert code == 3
+    assert RunDirectory(run.path.parent / "own00001").info.end_reason == "finished"
 
 
 def test_a_forked_child_writes_nothing_into_its_parents_record(tmp_path, records_of):
