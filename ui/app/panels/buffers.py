@@ -14,7 +14,7 @@ from ui.app.colours import BAD, COMPUTED, DEVICE, DIM, GOOD, LOADED, STRONG, WAR
 from ui.app.figures import ABSENT, lines, percent, with_unit
 from ui.app.panels.part import PartPanel
 from ui.app.panels.sql import named
-from ui.app.panels.words import cell, spark
+from ui.app.panels.words import cell, flow, spark
 from ui.timeline import STREAM_MARKS
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ from the batch's lengths; nothing is measured while the engine runs.
         from ui.app.panels.chart import Chart  # noqa: PLC0415 - as above
 
         _draw(self.query_one(Chart), buffers)
-        self.query_one(".parts", Static).update(_parts(buffers))
+        self.query_one(".parts", Static).update(_parts(buffers, self.content_size.width))
         self.query_one(".windows", Static).update(_windows(buffers))
 
     def as_sql(self) -> str | None:
@@ -190,7 +190,7 @@ def _draw(chart: Chart, buffers: Buffers) -> None:
     chart.show_series(series, levels, most=most, told=lambda value: size(round(value)))
 
 
-def _parts(buffers: Buffers) -> Content:
+def _parts(buffers: Buffers, width: int) -> Content:
     """Which letter is which part, with its bytes in the last batch."""
     order = _order(buffers.points)
     last = dict(_last_parts(buffers))
@@ -203,7 +203,7 @@ def _parts(buffers: Buffers) -> Content:
         )
         for place, name in enumerate(order)
     ]
-    return Content("  ").join(told)
+    return flow(told, width, 2)
 
 
 def _windows(buffers: Buffers) -> Content:

@@ -301,7 +301,10 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
             return
         self.query_one(".said", Static).update(self._said(panel))
         self.query_one(".about", Static).update(self._about(panel))
-        self.query_one(".draft", Static).update(self._drafted(panel, entered))
+        drafted = self._drafted(panel, entered)
+        draft = self.query_one(".draft", Static)
+        draft.update(drafted)
+        draft.display = bool(drafted)
         self.refresh_bindings()
 
     def _said(self, panel: KnobPanel) -> Content:

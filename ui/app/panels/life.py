@@ -8,7 +8,7 @@ from textual.content import Content
 
 from ui.app.colours import COMPUTED, DEVICE, DIM, STRONG, WARN, Mark, gate_mark
 from ui.app.figures import lines
-from ui.app.panels.words import cell, span
+from ui.app.panels.words import cell, flow, span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,8 +55,8 @@ def _last(spans: Sequence[LifeSpan]) -> int:
     return max(each.to_ns if each.to_ns is not None else each.from_ns for each in spans)
 
 
-def life_legend(spans: Sequence[LifeSpan]) -> Content:
-    """What each mark stands for, and how long it was in all, the longest first."""
+def life_legend(spans: Sequence[LifeSpan], width: int) -> Content:
+    """What each mark stands for, and how long it was in all, the longest first, in lines of that width."""
     if not spans:
         return Content("")
     last = _last(spans)
@@ -71,7 +71,7 @@ def life_legend(spans: Sequence[LifeSpan]) -> Content:
         sign = marks[kind].sign + _UNDER.get(what, "")
         words = f" {what} {gate} " if gate else f" {what} "
         told.append(Content.assemble(cell(sign, marks[kind].style), cell(words), cell(span(times[kind]), STRONG)))
-    return Content("   ").join(told)
+    return flow(told, width)
 
 
 def _widths(lengths: Sequence[int], cells: int) -> list[int]:

@@ -55,7 +55,7 @@ class RequestPanel(PartPanel):
     DEFAULT_CSS = """
     RequestPanel {
         & > .life { height: auto; margin-top: 1; display: none; }
-        & > .marks { height: auto; max-height: 3; text-wrap: wrap; display: none; }
+        & > .marks { height: auto; max-height: 3; display: none; }
         & > Horizontal { height: 1fr; margin-top: 1; }
         & > Horizontal > VerticalScroll { width: 1fr; }
         & > Horizontal > #looks { width: 14; margin-left: 2; display: none; }
@@ -115,7 +115,7 @@ class RequestPanel(PartPanel):
             last = "goes on" if to_ns is None else clock(head, to_ns)
             told.insert(0, cell(f"{first}{last:>{max(1, width - len(first))}}", DIM))
         self.query_one(".life", Static).update(lines(told))
-        self.query_one(".marks", Static).update(life_legend(found.spans))
+        self.query_one(".marks", Static).update(life_legend(found.spans, width))
         words = [cell(each, STRONG if place == 0 else "") for place, each in enumerate(found.words)]
         if later:
             words.append(cell("its life goes on after the moment shown and is told whole", DIM))

@@ -110,3 +110,17 @@ def spark(
 def _spark(value: float, top: float) -> str:
     """One bar; what is beyond the top, or below nothing, is as high or low as a bar gets."""
     return _SPARKS[round(min(1.0, max(0.0, value / top)) * 7)] if top > 0 else _SPARKS[0]
+
+
+def flow(entries: Sequence[Content], width: int, gap: int = 3) -> Content:
+    """Entries beside each other, and under each other where the line is full; none is broken."""
+    rows: list[list[Content]] = []
+    room = 0
+    for each in entries:
+        if rows and each.cell_length + gap <= room:
+            rows[-1].append(each)
+            room -= each.cell_length + gap
+        else:
+            rows.append([each])
+            room = width - each.cell_length
+    return Content("\n").join([Content(" " * gap).join(row) for row in rows])

@@ -15,7 +15,7 @@ def full(text_at=(140, 40), **more):
 def test_the_estimate_stands_beside_its_limit_and_the_smoke_allocation():
     """Last and most estimate, limit, safety and what start-up really took are told."""
     text = full((80, 24))
-    assert "last 1.55 GiB of limit 4.00 GiB (39 %)   most 3.00 GiB in 5 min   safety 110 %" in text
+    assert "last 1.55 GiB of limit 4.00 GiB (39 %)  most 3.00 GiB in 5 min  safety 110 %" in text
     assert "smoke at start-up on cuda:0: asked 4.00 GiB, took 4.09 GiB, passed" in text
 
 
@@ -40,7 +40,7 @@ def test_the_chart_stacks_the_parts_in_letters_under_the_limits():
 def test_windows_stand_under_their_phases_in_the_shape_of_their_stream():
     """The timeline of the last batch: the largest buffer first, a mark under each phase it lives in, and the sums."""
     text = full()
-    assert line_with(text, "index scores").split("index scores")[1].strip() == "· · █ █ · · · ·   1.60 GiB"
+    assert line_with(text, "index scores").split("index scores")[1].strip() == "· · █ █ · · · ·    1.60 GiB"
     assert line_with(text, "gathered hidden").count("▓") == 6
     assert "windows of the batch of pass 18,204, peak in index_score" in text
     assert line_with(text, "└ index_topk").endswith("2.20 GiB")

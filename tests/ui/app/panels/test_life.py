@@ -28,9 +28,9 @@ def test_letters_are_gates_and_marks_the_rest():
 
 def test_the_legend_tells_how_long_each_was_the_longest_first():
     """What a mark stands for stands beside its time."""
-    told = life_legend((*life().spans, LifeSpan(170 * SECOND, 175 * SECOND, "held", "extend_tokens"))).plain
+    told = life_legend((*life().spans, LifeSpan(170 * SECOND, 175 * SECOND, "held", "extend_tokens")), 75).plain
     assert told == (
-        "i╌ behind input_tokens 40 s   e━ held extend_tokens 15 s   ▓ decoding 12 s   █ computing 7.0 s   "
+        "i╌ behind input_tokens 40 s   e━ held extend_tokens 15 s   ▓ decoding 12 s\n█ computing 7.0 s   "
         "· between passes 1.0 s"
     )
 
@@ -39,4 +39,4 @@ def test_a_life_that_goes_on_and_one_of_which_nothing_is_left():
     """A stretch without an end has a cell; no stretch at all is said."""
     assert life_bar((LifeSpan(0, None, "held", "kv_capacity"),), 10).plain == "k" * 10 + "\n" + "━" * 10
     assert "no part of its life" in life_bar((), 10).plain
-    assert life_legend(()).plain == ""
+    assert life_legend((), 75).plain == ""

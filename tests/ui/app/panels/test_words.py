@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ui.app.figures import ABSENT
-from ui.app.panels.words import brief, cell, in_unit, length, plain, since, span, spark, value_of
+from ui.app.panels.words import brief, cell, in_unit, length, plain, short_span, since, span, spark, value_of
 
 SECOND = 1_000_000_000
 
@@ -38,6 +38,15 @@ def test_a_cell_is_never_markup():
 def test_spans_are_calm(ns, told):
     """Tenths only below ten seconds."""
     assert span(ns) == told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.4, "0.4 s"), (59, "59 s"), (258, "4 min"), (86_000, "23.9 h"), (86_400 * 12, "12 d")]
+)
+def test_short_spans_fit_a_column(seconds, told):
+    """A column of durations stays narrow whatever they are."""
+    assert short_span(int(seconds * SECOND)) == told
+    assert len(told) <= 7
 
 
 def test_since_is_absent_where_either_moment_is():
