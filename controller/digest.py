@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from controller.recorder import refusal_key
+from controller.recorder import encodable, refusal_key
 from controller.records import Digest, encode
 
 if TYPE_CHECKING:
@@ -101,10 +101,10 @@ class DigestRecorder:
         self.flush()
         return number
 
-    def forget(self) -> None:
-        """Drop what is pending, after it could not be encoded."""
-        self._pending.clear()
-        self._key = None
+    def mend(self) -> None:
+        """Append what is pending but for the records that cannot be encoded, after an append failed of them."""
+        self._pending = encodable(self._pending)
+        self.flush()
 
     def settle(self, now_ns: int) -> None:
         """Append what is pending, and how far a refusal has repeated."""

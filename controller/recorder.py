@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+import msgspec
+
 from controller.records import AnyRecord, Pass, Repeat, encode
 from controller.vocabulary import Outcome
 
@@ -48,6 +50,18 @@ def refusal_key(result: PassResult, revision: int, running: int) -> tuple[int, .
             return None
         others += number, gate, reason
     return (*key, *others)
+
+
+def encodable(records: list[AnyRecord]) -> list[AnyRecord]:
+    """Those of the records that can be encoded."""
+    found = []
+    for record in records:
+        try:
+            encode([record])
+        except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+            continue
+        found.append(record)
+    return found
 
 
 class _Held:
@@ -162,10 +176,10 @@ class Recorder:
         self.flush()
         return number
 
-    def forget(self) -> None:
-        """Drop what is pending, after it could not be encoded; the next append would fail of it again."""
-        self._pending.clear()
-        self._held = None
+    def mend(self) -> None:
+        """Append what is pending but for the records that cannot be encoded, after an append failed of them."""
+        self._pending = encodable(self._pending)
+        self.flush()
 
     def settle(self, now_ns: int) -> None:
         """Append what is pending, and how far a refusal has repeated if that was not written for a second."""

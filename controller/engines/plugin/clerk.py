@@ -28,6 +28,7 @@ POLL_SECONDS: Final = 0.25
 _STATUS_NS: Final = 1_000_000_000
 _HASHES_AT_ONCE: Final = 64
 _STOP_SECONDS: Final = 2.0
+_LOST: Final = "the record of this run goes on without what failed"
 
 
 class Clerk:
@@ -93,12 +94,13 @@ class Clerk:
         if self._requests is not None:
             with self._faults.contained("looking for knob requests", "knobs of this run cannot be changed"):
                 self._requests.look()
-        with self._lock:
-            try:
+        try:
+            with self._lock:
                 self._recorder.settle(time.monotonic_ns())
-            except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
-                self._recorder.forget()
-                self._faults.add("recording", error, "the record of this run goes on without what failed")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
+            self._faults.add("recording", error, _LOST)
+            with self._faults.contained("recording", _LOST), self._lock:
+                self._recorder.mend()
 
     def _hash(self) -> None:
         for _ in range(_HASHES_AT_ONCE):

@@ -139,8 +139,8 @@ class EngineRecord:
                 )
         except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
             self.faults.add(_RECORDING, error, _LOST)
-            with self._lock:
-                recorder.forget()
+            with self.faults.contained(_RECORDING, _LOST), self._lock:
+                recorder.mend()
         return number
 
     def note(self, record: AnyRecord, *, every_rank: bool = False) -> None:

@@ -26,10 +26,10 @@ PATIENCE_NS: Final = 60_000_000_000
 class Requests:
     """The knob requests of one run on one leading rank.
 
-    In process they are put into `taken`, from which the scheduler takes them at a pass boundary, and `tell` is called as
-    long as some are there, for a scheduler that has nothing to do; the first rank also
-    hands them to the other groups' leaders. Without a way each is refused. What a collector has passed on is watched:
-    it is refused when it got no further than the collector, or when nobody answers.
+    In process they are put into `taken`, from which the scheduler takes them at a pass boundary; `tell` is called while
+    some are there, for a scheduler that has nothing to do. The first rank also hands them to the other groups' leaders.
+    Without a way each is refused. What a collector has passed on is watched: it is refused when it got no further than
+    the collector, or when nobody answers.
     """
 
     def __init__(
