@@ -164,6 +164,8 @@ def replay(workload: Workload, options: ReplayOptions) -> Replayed:
         after = f", after {options.pace_from:,g} s at once" if options.pace_from else ""
         narrate(f"paced: {options.pace:g} s simulated a second{after}; knobs can be turned, Ctrl-C ends it")
     clock = SimulatedClock(0 if pace is None else from_ns)
+    if pace is not None:
+        pace.begin()  # with the clock, so that the record's wall time is that of the wall
     tell_knobs(options.knobs, setting)
     with _ended(run, clock) as end, workload:
         journal = JournalWriter(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from controller.journal import DATA, JournalReader
-from controller.records import KnobChange, Pass, RunEnd, decode
+from controller.records import KnobChange, KnobsInForce, Pass, RunEnd, RunStart, decode
 from controller.run_directory import RunDirectory, list_runs
 from estimator.errors import NoAnswerError, NotFoundError
 from ui.turning import AnswerReader, ask_for_change, default_who, turn
@@ -24,6 +24,11 @@ def end(process: subprocess.Popen[bytes]) -> int:
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
     return process.wait(30)
+
+
+def has_begun(run: RunDirectory) -> bool:
+    """Whether a run has recorded its knobs."""
+    return bool(list(run.journal.glob("*.journal")) and records(run, KnobsInForce))
 
 
 @pytest.fixture
@@ -46,7 +51,7 @@ def begin(
         while time.monotonic() < deadline:
             assert process.poll() is None, (tmp_path / f"replay-{len(begun) - 1}.log").read_text()
             for each in list_runs(base) if base.exists() else []:
-                if each.run.path not in known and list(each.run.journal.glob("*.journal")):
+                if each.run.path not in known and has_begun(each.run):
                     return each.run
             time.sleep(0.02)
         raise AssertionError("no run began")
@@ -270,3 +275,12 @@ def test_passes_are_decided_under_the_revision_they_name(begin: Callable[..., Ru
     assert [each.revision for each in passes] == sorted(each.revision for each in passes)
     assert {each.revision for each in passes} == set(limits)
     assert all(len(each.batch) <= limits[each.revision] for each in passes)
+
+
+def test_the_record_of_a_paced_run_is_true_to_the_wall_clock(begin: Callable[..., RunDirectory]):
+    """In real time the Unix times of the record are those at which things were recorded, behind a warm start too."""
+    run = begin("--pace-from", "100")
+    turned = turn(run, {"max_requests": 30}, "me")
+    now_ns = time.time_ns()
+    (start,) = records(run, RunStart)
+    assert abs(start.wall_ns + turned.change.at_ns - now_ns) < 400_000_000

@@ -44,15 +44,17 @@ class Pace:
         """The longest stretch of decode steps in one piece, simulated ns."""
         self._clock = clock
         self._sleep = sleep
-        self._begun_ns = clock()
+        self._begun_ns: int | None = None
 
     def begin(self) -> None:
-        """Wall time counts from this moment on, which is `from_ns` of simulated time."""
-        self._begun_ns = self._clock()
+        """Wall time counts from this moment on, which is `from_ns` of simulated time; a second call changes nothing."""
+        if self._begun_ns is None:
+            self._begun_ns = self._clock()
 
     def now_ns(self) -> int:
         """The simulated ns that wall time has come to."""
-        return self.from_ns + int((self._clock() - self._begun_ns) * self.factor)
+        begun_ns = self._begun_ns
+        return self.from_ns if begun_ns is None else self.from_ns + int((self._clock() - begun_ns) * self.factor)
 
     def rest(self, until_ns: int) -> None:
         """Sleep for a slice, or less where simulated time `until_ns` comes sooner."""
