@@ -112,7 +112,7 @@ class _Followed:
         self.head = JournalHead(run.journal)
         self.state: RunState = run.state
         self._alarms: dict[str, tuple[int, int]] = {}
-        self._alarms_at: Cursor | None = None
+        self._alarms_at: object = None
 
     @property
     def done(self) -> bool:
@@ -125,12 +125,16 @@ class _Followed:
         for pipe in self.pipes.values():
             pipe.run_is_over = once or self.state in _OVER
 
-    def read_alarms(self, database: Path) -> dict[str, tuple[int, int]]:
-        """The run's standing alarms; read again when more of it is in the database."""
-        place = self.pipes["sqlite"].sink.cursor
-        if place != self._alarms_at:
+    @property
+    def place(self) -> Cursor | None:
+        """How far the run is in its database."""
+        return self.pipes["sqlite"].sink.cursor
+
+    def read_alarms(self, database: Path, places: object) -> dict[str, tuple[int, int]]:
+        """The run's standing alarms; read again when `places`, those of its ranks in the database, have moved."""
+        if places != self._alarms_at:
             info = self.run.info
-            self._alarms, self._alarms_at = read_alarms(database, info.run_id, info.rank), place
+            self._alarms, self._alarms_at = read_alarms(database, info.run_id, info.rank), places
         return self._alarms
 
     def measure(self) -> list[Standing]:
@@ -376,7 +380,9 @@ class Follower:
 
     def _read_alarms(self, each: _Followed) -> None:
         status = each.pipes["sqlite"].sink.status()
-        self._alarms[status.run, status.rank] = each.read_alarms(self._plan.database(each.run))
+        # What another rank brought may have raised an alarm of this one.
+        places = (each.place, *(other.place for other in self._followed.values()))
+        self._alarms[status.run, status.rank] = each.read_alarms(self._plan.database(each.run), places)
 
     def _raise_refusals(self) -> None:
         """Raise the first thing that kept a run from being collected into its database."""

@@ -1,18 +1,25 @@
 """Ranks compared by digest: a rank that decides otherwise is told of, whoever is collected first, and nothing else."""
 
 import sqlite3
+import threading
+import time
 
 import pytest
 
 from controller.admission import AdmissionPass
 from controller.digest import DIGEST_BYTES, DigestRecorder, digest_of_record
+from controller.journal import JournalWriter
 from controller.knobs import Knobs
 from controller.limits import Setting, effective
 from controller.recorder import Recorder
 from controller.records import Digest, Pass, RunStart, decode
 from controller.request import Candidate, Capacity
+from controller.run_directory import RunDirectory
+from store.follow import Follower, Plan
 from store.ingest import Ingest
 from store.queries import run_query
+from tests.store.engines import wait_until
+from ui.where import database_of
 
 LIMITS = effective(Knobs(page_size=64), Setting(has_model=False))
 
@@ -217,3 +224,47 @@ def test_a_lost_frame_is_no_difference(database, tape):
     del ranks[1].tape.frames[5]
     feed(database, *ranks)
     assert told(database) == [(0, 1, 15, 15, "ranks 0 and 1 decided differently in pass 15")]
+
+
+class Watcher:
+    """Keeps what a collector tells about once a second."""
+
+    def __init__(self):
+        self.alarms = {}
+
+    def seen(self, standings):
+        """Where sinks stand is not asked here."""
+
+    def alarmed(self, alarms):
+        """Keep the alarms of each run and rank."""
+        self.alarms = {run: dict(found) for run, found in alarms.items()}
+
+
+def test_a_collector_beside_an_engine_that_hangs_tells_of_it(tmp_path):
+    """With both ranks live and nothing more coming, whoever watches the collector sees the alarm of the first rank."""
+    runs, ranks = [], []
+    for number in (0, 1):
+        run = RunDirectory.create(
+            tmp_path, engine="test", version="1", run_id="hang0001", rank=number,
+            context={"database": str(tmp_path / "hang0001" / "glassgate.db")} if number else {},
+        )  # fmt: skip
+        runs.append(run)
+        ranks.append(Rank(JournalWriter(run.journal, run_id="hang0001", rank=number), number, run="hang0001"))
+    watcher = Watcher()
+    follower = Follower(Plan(runs=runs[0], database=database_of), lambda _: None, watcher)
+    thread = threading.Thread(target=follower.follow)
+    thread.start()
+    try:
+        busy(*ranks, passes=5)
+        wait_until(lambda: len(watcher.alarms) == 2)
+        ranks[0].step(6_000_000, [(6, 1000)], running=1)
+        time.sleep(1.2)  # the collector has all of the first rank, and of it nothing more will come
+        ranks[1].step(6_000_000, [(6, 1000)], free=100, running=1)
+        wait_until(lambda: watcher.alarms["hang0001", 0]["ranks_differ"] == (1, 1))
+        assert watcher.alarms["hang0001", 1]["ranks_differ"] == (0, 0)
+        assert told(runs[0].path / "glassgate.db")[0][4] == "ranks 0 and 1 decided differently in pass 6"
+    finally:
+        follower.stop()
+        thread.join()
+        for run in runs:
+            run.release()
