@@ -1,9 +1,8 @@
 """Make the golden decisions: random cases run through the real PrefillAdder of SGLang 0.5.23.
 
-Run by hand, with the python of an environment that has SGLang 0.5.23 on a CPU and the `sgl_cpu_native` plug-in, which
-gives the host cache plain memory (no GPU, no model, a few minutes):
+Run by hand, with the python of the environment that `make engines` makes (no GPU, no model, a few minutes):
 
-    VENV/bin/python tests/controller/golden/make_sglang_golden.py
+    .engines/sglang/bin/python tests/controller/golden/make_sglang_golden.py
 
 It writes two files beside itself, one case a line, the same bytes every time:
 
@@ -36,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sgl_cpu_native.hicache import register
+from glassgate_sglang_cpu.host import register
 from sglang.srt.runtime_context import get_context
 from sglang_pass import CLIP, Json, NoRoomError, Outcome, Prefix, Running, Spec, Waiting, World, run_pass
 

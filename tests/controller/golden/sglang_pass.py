@@ -93,6 +93,7 @@ class Outcome:
     expected: Json
     partly_locked: bool
     chunk_room: float | None
+    adder: Any = None
     kv_checks: dict[str, tuple[int, float]] = field(default_factory=dict)
     input_checks: list[tuple[int, int]] = field(default_factory=list)
 
@@ -107,6 +108,24 @@ class World:
     def __init__(self, spec: Spec, server_args: Any) -> None:
         self.spec = spec
         self.server_args = server_args
+        self._build(spec)
+        self._fill_tree()
+        self.taken = 0  # tokens held outside the tree
+        self.running = [self._run(i, r) for i, r in enumerate(spec.running)]
+        self.active = self._activate() if spec.active else None
+        self._hold(spec.eat)
+        self.queue = [self._wait(w) for w in spec.queue]
+        known = self._free() + self.tree.evictable_size() + self.tree.protected_size()
+        if known + self.taken != self.allocator.size:
+            raise AssertionError(
+                f"{self.allocator.size} tokens of pool, but {known} + {self.taken} accounted for: {spec}"
+            )
+
+    def _free(self) -> int:
+        return self.allocator.available_size()
+
+    def _build(self, spec: Spec) -> None:
+        """Make allocator, rows and tree, all empty."""
         page, dtype = spec.page, torch.float16
         kv = MHATokenToKVPool(spec.pool, page, dtype, 1, 8, 1, "cpu", False) if spec.tree == "host" else None
         shared = {"dtype": dtype, "device": "cpu", "kvcache": kv, "need_sort": False}
@@ -125,18 +144,7 @@ class World:
         )
         self.tree = RadixCache(params) if spec.tree == "radix" else UnifiedRadixCache(params)
         if spec.tree == "host":
-            self.tree.init_hicache(server_args, params)
-        self._fill_tree()
-        self.taken = 0  # tokens held outside the tree
-        self.running = [self._run(i, r) for i, r in enumerate(spec.running)]
-        self.active = self._activate() if spec.active else None
-        self._hold(spec.eat)
-        self.queue = [self._wait(w) for w in spec.queue]
-        known = self.allocator.available_size() + self.tree.evictable_size() + self.tree.protected_size()
-        if known + self.taken != self.allocator.size:
-            raise AssertionError(
-                f"{self.allocator.size} tokens of pool, but {known} + {self.taken} accounted for: {spec}"
-            )
+            self.tree.init_hicache(self.server_args, params)
 
     def _take(self, tokens: int) -> Any:
         page = self.spec.page
@@ -225,8 +233,11 @@ def make_request(name: str, ids: array, output: int, generated: int = 0, ignore_
     return request
 
 
-def run_pass(world: World) -> Outcome:
-    """One pass as the scheduler makes it, with the state each candidate saw written down."""
+def run_pass(world: World, adder_class: type[PrefillAdder] = PrefillAdder) -> Outcome:
+    """One pass as the scheduler makes it, with the state each candidate saw written down.
+
+    `adder_class` is the stock class or one that stands in for it.
+    """
     spec = world.spec
     batch = SimpleNamespace(reqs=world.running, batch_size=lambda: len(world.running))
     capacity = {
@@ -236,7 +247,7 @@ def run_pass(world: World) -> Outcome:
         "running_slots": spec.slots,
     }
     chunk_size = spec.chunk and spec.chunk // spec.data_parallel
-    adder = PrefillAdder(
+    adder = adder_class(
         spec.page, world.tree, world.allocator, batch, spec.ratio, spec.max_prefill, chunk_size,
         max_running_requests=spec.slots, waiting_queue_len=len(world.queue),
     )  # fmt: skip
@@ -254,7 +265,7 @@ def run_pass(world: World) -> Outcome:
         world.active.init_next_round_input()
         outcome.chunk_room = adder.rem_total_tokens
         chunk = adder.add_chunked_req(world.active)
-        outcome.expected["after_chunk"] = adder.budget_state().name
+        outcome.expected["after_chunk"] = PrefillAdder.budget_state(adder).name
     for request in waiting:
         if adder.budget_state() == AddReqResult.OTHER:
             stop = "OTHER"
@@ -279,12 +290,13 @@ def run_pass(world: World) -> Outcome:
     unfinished = {chunk, adder.new_chunked_req}
     members = [member(r, r in unfinished, r is world.active) for r in adder.can_run_list]
     outcome.expected |= {"batch": members, "verdicts": verdicts, "looked_at": len(verdicts), "stop": stop}
+    outcome.adder = adder
     return outcome
 
 
 def watch(adder: PrefillAdder, request: Req, outcome: Outcome) -> None:
     """Note what the adder compares for this candidate: KV demand with room, input with its budget. Changes nothing."""
-    stock = PrefillAdder._check_prefill_budget
+    stock = type(adder)._check_prefill_budget
 
     def noted(req: Req, **kwargs: Any) -> tuple[bool, int | None]:
         outcome.kv_checks[request.rid] = (kwargs["total_tokens"], adder.rem_total_tokens)

@@ -1,0 +1,199 @@
+"""Desk: what Glassgate keeps of one SGLang scheduler, pass by pass; the adder reports to it.
+
+Whatever fails in here is said once, and the stock class decides from then on.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from controller.engines.sglang import causes
+from controller.engines.sglang.look import Stop, Try
+from controller.records import Preempt
+from controller.vocabulary import Gate, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.engines.plugin import EngineRecord
+    from controller.engines.sglang.hits import LoadWatch
+    from controller.engines.sglang.look import Look
+    from controller.engines.sglang.terms import Terms
+
+KEPT: Final = "_glassgate"
+"""The attribute of SGLang's request under which a `Kept` is found."""
+
+
+class Kept:
+    """What is known of a request from one pass to the next."""
+
+    __slots__ = ("ended", "number", "queued")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        """Its number in the run."""
+        self.queued = 0
+        """Tokens it counts for in the queue; 0 while it does not wait."""
+        self.ended = False
+
+
+class Found(NamedTuple):
+    """The pool as a pass finds it, with the fields of `controller.request.Capacity` that a record holds. Tokens.
+
+    What that class checks holds by itself in an engine, and costs a microsecond and a half.
+    """
+
+    free_tokens: int
+    evictable_tokens: int
+    reserved_tokens: float
+    running: int
+    lanes: tuple[()] = ()
+
+
+class Desk:
+    """One scheduler's desk. Its methods run in the scheduler's thread."""
+
+    def __init__(self, record: EngineRecord, terms: Terms, *, aborts_never: bool = False) -> None:
+        self.record = record
+        self.terms = terms
+        """In force from the next pass on."""
+        self.aborts_never = aborts_never
+        self.loads: LoadWatch | None = None
+        """None without a host cache that can be watched."""
+        self.holders: Callable[[], Any] = tuple
+        """Requests beside the running ones that hold KV and will give it back."""
+        self.failed = False
+        self.on_failure: Callable[[], None] | None = None
+        self.adder: Any = None
+        self.found = Found(0, 0, 0, 0)
+        self.slots_left = 0
+        self.skips: dict[int, Stop] = {}
+        self.doomed: list[Any] = []
+        """Requests that can never fit and are to be aborted once the pass is over."""
+        self.queued_tokens = 0
+        self._next_number = 0
+
+    def fail(self, error: BaseException) -> None:
+        """Something of ours failed: say so once, and let the stock class decide from here on."""
+        if self.failed:
+            return
+        self.failed = True
+        self.record.faults.add(
+            "sglang.pass", error, "the stock class decides from here on, and nothing more is recorded"
+        )
+        self.record.stand_aside(f"a pass failed: {type(error).__name__}: {error}")
+        if self.on_failure is not None:
+            self.on_failure()
+
+    def kept(self, request: Any) -> Kept:
+        """What is known of a request; it gets its number when it is first seen."""
+        known: Kept | None = request.__dict__.get(KEPT)
+        if known is None:
+            known = Kept(self._next_number)
+            self._next_number += 1
+            setattr(request, KEPT, known)
+        return known
+
+    def number(self, request: Any) -> int:
+        """A request's number in the run."""
+        return self.kept(request).number
+
+    # What the adder asks
+
+    def open(self, adder: Any) -> Terms:
+        """A pass begins: its terms, with budgets that an operator has lowered."""
+        terms, limits = self.terms, self.terms.limits
+        budget = adder.memory_budget
+        mixed = budget.current_offset
+        if limits.input_budget - mixed < adder.rem_input_tokens or limits.shared_path:
+            adder.rem_input_tokens = limits.input_budget - mixed
+        if limits.chunk_budget is not None and adder.rem_chunk_tokens is not None:
+            adder.rem_chunk_tokens = min(adder.rem_chunk_tokens, limits.chunk_budget - mixed)
+        tree, running = adder.tree_cache, adder.running_batch
+        evictable = tree.full_evictable_size() if tree.supports_mamba() else tree.evictable_size()
+        free = adder.token_to_kv_pool_allocator.available_size()
+        self.found = Found(free, evictable, budget.total_offset, 0 if running is None else len(running.reqs))
+        self.adder = adder
+        if limits.max_buffer is not None and terms.estimator is not None:
+            adder.estimate = terms.estimator.empty
+        return terms
+
+    def parks(self, adder: Any, look: Look) -> bool:
+        """Whether the continuing chunk waits for room; with less room than it wants it is cut to whole pages.
+
+        SGLang lets it through with no room left, which crashed a production server. It is never parked where nothing
+        would give KV back.
+        """
+        terms, left = self.terms, adder.rem_chunk_tokens
+        if left is None or adder.terms is None or adder.dllm_config is not None or not causes.one_pool(adder):
+            return False  # nothing is cut, or the engine has rules of its own
+        room = math.floor(adder.memory_budget.remaining_total)
+        want = terms.aligned(min(left, len(look.request.full_untruncated_fill_ids) - look.prefix))
+        look.tries.append(Try(0, want, room, None))
+        if want <= room:
+            return False
+        if room > 0:
+            look.said = Stop(Gate.KV_CAPACITY, Reason.POOL, want, room)
+        if not terms.park:
+            return False
+        whole = max(0, room) // terms.page * terms.page
+        if whole:
+            limit = adder.chunked_req_limit
+            adder.chunked_req_limit = whole if limit is None else min(limit, whole)
+            return False
+        running = adder.running_batch
+        if not (running is not None and running.reqs) and not self.holders():
+            return False
+        look.said = look.stop = Stop(Gate.KV_CAPACITY, Reason.POOL, terms.page, room)
+        return True
+
+    def admitted(self, adder: Any, look: Look) -> None:
+        """A candidate or the continuing chunk is in the batch."""
+        request, terms = look.request, adder.terms
+        look.admitted = True
+        look.end = request.extend_end
+        if look is adder.chunk:
+            look.hit = look.matched = 0
+            if adder.estimate is not None:
+                look.estimate = terms.estimator.add(adder.estimate, look.prefix, look.end - look.prefix, 0)
+        else:
+            look.prefix = request.prefix_len
+            if look.matched:
+                look.loaded = request.host_loaded_length
+                if self.loads is not None:
+                    self.loads.tell(look)
+            adder.cached_sum += look.prefix
+        adder.extend_sum += self.terms.aligned(look.end - look.prefix)
+        adder.estimate = look.estimate
+
+    def aborts(self, adder: Any, look: Look) -> bool:
+        """Whether a candidate that can never fit leaves the queue, so that the loop goes on behind it."""
+        if not self.aborts_never or not causes.never_fits(adder, look):
+            return False
+        look.doomed = True
+        self.doomed.append(look)
+        # The engine takes back what it lent such a candidate only where the loop ends at it.
+        return not look.request.kv.holds_mamba
+
+    def judge_uncached(self, adder: Any, look: Look) -> Stop | None:
+        """What Glassgate's gates say of a candidate without a prefix cache, by the shape the engine would select."""
+        tokens = len(look.request.full_untruncated_fill_ids) - look.prefix
+        left = look.chunk_left
+        cut = left is not None and tokens > left
+        shape = _Shape(look.prefix, left if cut and left is not None else tokens, cut)
+        return adder.terms.judge_shape(adder, look, shape, tokens)  # type: ignore[no-any-return]
+
+    def preempted(self, request: Any, given_back: list[Any]) -> None:
+        """Running requests gave their KV back for one of higher priority."""
+        number, at_ns = self.number(request), self.record.now
+        for each in given_back:
+            self.record.note(Preempt(self.number(each), at_ns, number))
+
+
+class _Shape(NamedTuple):
+    """A shape as `PrefillAdder._select_prefill_admission` answers it."""
+
+    prefix_len: int
+    extend_len: int
+    is_chunked: bool
