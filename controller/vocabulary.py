@@ -168,6 +168,11 @@ GATE_REASONS: Final[dict[Gate, tuple[Reason, ...]]] = {
 
 SOFT_GATES: Final = frozenset({Gate.REQUEST_COUNT, Gate.EXTEND_TOKENS, Gate.CACHED_TOKENS, Gate.BUFFER_BYTES})
 
+NOT_READY_GATES: Final = frozenset(
+    {Gate.PREFILL_DELAY, Gate.STORAGE, Gate.LOAD_BACK, Gate.REQUEST_STATE, Gate.ENCODER, Gate.PAUSED}
+)
+"""Gates at which a request, or the engine, waits for something on its way: nobody turned the request away."""
+
 _UNITS: Final = {
     Gate.BATCH_MODE: "requests",
     Gate.REQUEST_SLOTS: "slots",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from controller import records
-from controller.vocabulary import Gate, Outcome, Verdict
+from controller.vocabulary import NOT_READY_GATES, Gate, Outcome, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -217,7 +217,8 @@ class AlarmWatch:
         known.parked = outcome == _PARK
         self._judge(number, known, stop, at_ns, r.number, (observed, limit))
         free, evictable, _, running = r.before
-        if not r.batch and not running and outcome == _WAIT and number == r.decisions[0][0]:
+        turned_away = outcome == _WAIT and gate not in NOT_READY_GATES
+        if not r.batch and not running and turned_away and number == r.decisions[0][0]:
             whole = 0 <= self.state.pool_tokens <= free + evictable
             if whole or (len(decision) > _KV_CHECK and decision[_KV_CHECK] != _REFUSED):
                 self._stand(IDLE_REFUSAL, at_ns, number, stop=stop, passed=r.number, numbers=(observed, limit))

@@ -2,7 +2,10 @@
 
 from typing import Final
 
+from controller.vocabulary import NOT_READY_GATES
 from store.question import NamedQuery, columns_of
+
+_NOT_READY: Final = ", ".join(str(int(gate)) for gate in sorted(NOT_READY_GATES))
 
 ALARMS: Final = NamedQuery(
     "alarms",
@@ -21,12 +24,12 @@ FROM v_alarms WHERE run = :run ORDER BY closed_ns IS NOT NULL, opened_ns DESC, n
 IDLE_REFUSALS: Final = NamedQuery(
     "idle-refusals",
     "Passes in which nothing ran, nothing was admitted, and the head of the queue was told to wait although it fits: "
-    "another gate than kv_capacity refused it, or the pool was whole.",
+    "another gate than kv_capacity refused it, or the pool was whole, and nothing was on its way.",
     columns_of(
         "pass start_ns:ns request gate reason observed limit prompt_tokens:tokens free_tokens:tokens "
         "evictable_tokens:tokens reserved_tokens:tokens repeats:passes"
     ),
-    """SELECT p.number AS pass, p.start_ns, coalesce(q.id, '#' || d.request) AS request, g.gate, e.reason, d.observed,
+    f"""SELECT p.number AS pass, p.start_ns, coalesce(q.id, '#' || d.request) AS request, g.gate, e.reason, d.observed,
     d.limit_value AS "limit", d.prompt_tokens, p.free_tokens, p.evictable_tokens, p.reserved_tokens,
     coalesce(t.count, 0) AS repeats
 FROM passes p INDEXED BY passes_idle JOIN runs r ON r.id = p.run
@@ -35,8 +38,9 @@ JOIN requests q ON q.run = d.run AND q.number = d.request
 LEFT JOIN gates g ON g.id = d.gate LEFT JOIN reasons e ON e.id = d.reason
 LEFT JOIN repeats t ON t.run = p.run AND t.first_pass = p.number
 WHERE p.run = :run AND p.members = 0 AND p.running = 0 AND d.outcome = 3
+    AND coalesce(d.gate, -1) NOT IN ({_NOT_READY})
     AND (json_extract(d.checks, '$[9]') IS NOT 1 OR p.free_tokens + p.evictable_tokens >= r.pool_tokens)
-ORDER BY p.number LIMIT :limit""",
+ORDER BY p.number LIMIT :limit""",  # noqa: S608 - integers of our own
 )
 
 PRUNED: Final = NamedQuery(

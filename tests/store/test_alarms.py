@@ -7,7 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.admission import LoadAnswer
+from controller.decision import PassResult
 from controller.records import Abort, LoadDone, StepEnd, decode
+from controller.request import Capacity
+from controller.vocabulary import Gate, Outcome, Reason
 from store import alarms
 from store.alarms import (
     ALARMS,
@@ -69,6 +72,19 @@ def test_an_idle_engine_that_refuses_a_head_that_fits(database, world):
     assert {name: alarm[name] for name in wanted} == wanted
     (row,) = run_query(database, "idle-refusals").as_dicts()
     assert (row["request"], row["gate"], row["observed"], row["repeats"]) == ("a", "kv_capacity", 5080, 5)
+
+
+def test_an_idle_engine_that_waits_for_what_is_on_its_way(database, world):
+    """A head whose host hit is being loaded was turned away by nobody, however idle the engine is."""
+    engine = world(pool=50_000)
+    engine.arrive("a", 0, 5000)
+    loading = (0, Outcome.WAIT, Gate.LOAD_BACK, Reason.LOADING, 512, 0, 512, 5000, 0, 0, 0, 1, 0, 512, 512, 512, 0)
+    result = PassResult((), ((*loading, *(5, 0, 0) * 9),), None, 1, None, 50_000, 50_000)
+    capacity = Capacity(pool_tokens=50_000, free_tokens=50_000)
+    engine.recorder.passed(capacity, result, start_ns=1 * MS, decide_ns=5, queue=1, queued_tokens=5000)
+    engine.into(database)
+    assert raised(database, IDLE_REFUSAL) == []
+    assert run_query(database, "idle-refusals").rows == []
 
 
 @pytest.mark.parametrize(("free", "running"), [(49_000, 0), (50_000, 3)])
