@@ -17,17 +17,21 @@ _MARK: Final = "_glassgate_stock"
 def install() -> None:
     """Let vLLM make Glassgate's schedulers from here on. A second time does nothing."""
     from vllm.config.scheduler import SchedulerConfig  # noqa: PLC0415 - the engine is there only when it loads us
+    from vllm.v1.executor.abstract import Executor  # noqa: PLC0415 - as above
 
     _wrap(SchedulerConfig, "get_scheduler_cls", _choosing)
+    _wrap(Executor, "compile_or_warm_up_model", _smoking)
 
 
 def uninstall() -> None:
     """Let vLLM make its own schedulers again."""
     from vllm.config.scheduler import SchedulerConfig  # noqa: PLC0415 - as above
+    from vllm.v1.executor.abstract import Executor  # noqa: PLC0415 - as above
 
-    stock = getattr(SchedulerConfig.get_scheduler_cls, _MARK, None)
-    if stock is not None:
-        SchedulerConfig.get_scheduler_cls = stock
+    for owner, name in ((SchedulerConfig, "get_scheduler_cls"), (Executor, "compile_or_warm_up_model")):
+        stock = getattr(getattr(owner, name), _MARK, None)
+        if stock is not None:
+            setattr(owner, name, stock)
 
 
 def _wrap(owner: Any, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -59,3 +63,20 @@ def _choosing(stock: Callable[..., Any]) -> Callable[..., Any]:
         return ours  # noqa: RET504 - what is contained above may have failed
 
     return get_scheduler_cls
+
+
+def _smoking(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """`Executor.compile_or_warm_up_model`, after which weights, KV pool and graphs stand, with the smoke allocation."""
+
+    @functools.wraps(stock)
+    def compile_or_warm_up_model(self: Any) -> Any:
+        done = stock(self)
+        from controller.engines.vllm.start import FAULTS  # noqa: PLC0415 - as above
+
+        with FAULTS.contained("vllm.smoke", "the smoke allocation was not made"):
+            from controller.engines.vllm.smoke import smoke_workers  # noqa: PLC0415 - as above
+
+            smoke_workers(self)
+        return done
+
+    return compile_or_warm_up_model

@@ -5,60 +5,28 @@ from __future__ import annotations
 import json
 import os
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from controller.engines.plugin import VLLM, EngineIdentity, EngineRecord, Faults, PluginSettings, fit, read_settings
-from controller.engines.vllm.model import ModelEstimate, estimate_of, model_name
+from controller.engines.plugin import VLLM, EngineIdentity, EngineRecord, Faults, fit
+from controller.engines.vllm.model import model_name
 from controller.engines.vllm.pool import KvPool
+from controller.engines.vllm.settings import FIXED, engine_settings
+from controller.engines.vllm.smoke import PENDING
 from controller.engines.vllm.soft import SoftGates
 from controller.engines.vllm.watch import SchedulerWatch
-from controller.limits import Setting, effective
+from controller.limits import effective
 from estimator.errors import GlassgateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from vllm.config import VllmConfig
 
-    from controller.records import Smoke
+    from controller.engines.vllm.settings import EngineSettings
 
 FAULTS: Final = Faults("vLLM")
 """What has failed of ours in this process."""
 
-_OPTION: Final = "--max-num-batched-tokens"
-FIXED: Final = {
-    "page_size": "the KV pool is laid out in such blocks (--block-size)",
-    "chunked_prefill_size": f"the engine's buffers and graphs are made for it when it starts ({_OPTION})",
-    "max_prefill_tokens": f"the engine's buffers and graphs are made for it when it starts ({_OPTION})",
-    "shared_kv_batching": "vLLM has no path for it",
-}
-"""Knobs that stay as the engine was started, and why."""
 _HOST_CACHES: Final = ("OffloadingConnector",)
 """Connectors of vLLM that are a cache on the host; any other may bring KV that nobody can compute again."""
-
-
-class EngineSettings(NamedTuple):
-    """What is in force in one engine process: the operator's settings on top of the engine's own flags."""
-
-    settings: PluginSettings
-    setting: Setting
-    estimate: ModelEstimate
-
-
-def engine_settings(vllm_config: VllmConfig, page: int, slots: int) -> EngineSettings:
-    """The settings in force for an engine with KV blocks of `page` tokens. Raises InputError or KnobError."""
-    scheduler = vllm_config.scheduler_config
-    budget = scheduler.max_num_scheduled_tokens or scheduler.max_num_batched_tokens
-    chunk = budget if scheduler.enable_chunked_prefill and budget >= page else None
-    aliases = {
-        "page_size": (page, "--block-size"),
-        "chunked_prefill_size": (-1 if chunk is None else chunk, _OPTION),
-        "max_prefill_tokens": (scheduler.max_num_batched_tokens, _OPTION),
-    }
-    settings = read_settings(aliases, {name: FIXED[name] for name in aliases})
-    estimate = estimate_of(vllm_config, page)
-    setting = Setting(slots=slots, has_model=estimate.estimator is not None)
-    return EngineSettings(settings, setting, estimate)
 
 
 def run_id(vllm_config: VllmConfig) -> str:
@@ -66,7 +34,7 @@ def run_id(vllm_config: VllmConfig) -> str:
     return blake2b(str(vllm_config.instance_id).encode(), digest_size=4).hexdigest()
 
 
-def begin_watch(scheduler: Any, smokes: Iterable[Smoke] = ()) -> SchedulerWatch | None:
+def begin_watch(scheduler: Any) -> SchedulerWatch | None:
     """Begin to watch and to record a scheduler that stands; None where that failed, and the engine serves as it is.
 
     Raises SystemExit where the operator's settings cannot be followed.
@@ -75,7 +43,7 @@ def begin_watch(scheduler: Any, smokes: Iterable[Smoke] = ()) -> SchedulerWatch 
         fits = fit(VLLM)
         if not fits.supported:
             raise RuntimeError(fits.words)  # noqa: TRY301 - told like whatever else keeps the watch out
-        return _begin(scheduler, smokes)
+        return _begin(scheduler)
     except GlassgateError as error:
         raise SystemExit(f"glassgate: {error}") from None
     except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
@@ -83,7 +51,7 @@ def begin_watch(scheduler: Any, smokes: Iterable[Smoke] = ()) -> SchedulerWatch 
         return None
 
 
-def _begin(scheduler: Any, smokes: Iterable[Smoke]) -> SchedulerWatch:
+def _begin(scheduler: Any) -> SchedulerWatch:
     config = scheduler.vllm_config
     pool = KvPool(scheduler)
     found = engine_settings(config, pool.page, scheduler.max_num_active_reqs)
@@ -93,8 +61,8 @@ def _begin(scheduler: Any, smokes: Iterable[Smoke]) -> SchedulerWatch:
     record = EngineRecord.begin(
         _identity(scheduler, pool, found), settings, FAULTS, run_id=run_id(config), estimator=gates.estimator
     )
-    for smoke in smokes:
-        record.note(smoke)
+    while PENDING:
+        record.note(PENDING.pop(0))
     host_cache = type(scheduler.connector).__name__ in _HOST_CACHES
     return SchedulerWatch(scheduler, record, pool, gates, setting, fixed=FIXED, host_cache=host_cache)
 

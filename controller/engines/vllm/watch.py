@@ -126,7 +126,7 @@ class SchedulerWatch:
     def before(self, throttle_prefills: bool = False) -> None:
         """A step begins that looks at waiting requests or computes prompts; knobs are turned here."""
         record, scheduler = self.record, self.scheduler
-        self._boundary.acquire()  # noqa: SIM115 PLR1732 - let go of in `after`
+        self._boundary.acquire()  # let go of in `after`
         while record.taken:
             self._turn(record.taken.popleft())
         waiting, holding = scheduler.waiting, scheduler.kv_holding_waiting
@@ -172,7 +172,7 @@ class SchedulerWatch:
                 self._boundary.release()
 
     def answer_meanwhile(self) -> None:
-        """Answer knob requests while no pass goes on, as another thread may: an engine without work has no next step."""
+        """Answer knob requests while no pass goes on. Another thread calls this: an idle engine has no next step."""
         if self._boundary.acquire(blocking=False):
             try:
                 while self.record.taken:
