@@ -85,10 +85,11 @@ def read_runs(connection: sqlite3.Connection) -> list[RunRow]:
 def moment_of(connection: sqlite3.Connection, run: RunRow, at_ns: int | None, now_ns: int | None = None) -> Moment:
     """The moment at a time of the run's clock; None is the record's end, or `now_ns` if the run's clock is past that.
 
-    Raises sqlite3.Error.
+    A time beyond the end is taken for the end, without going on with it. Raises sqlite3.Error.
     """
     following = at_ns is None
-    moment_ns = max(run.last_ns, now_ns or 0) if at_ns is None else at_ns
+    end_ns = max(run.last_ns, now_ns or 0)
+    moment_ns = end_ns if at_ns is None else min(at_ns, end_ns)
     if following:
         row = connection.execute(NEWEST_SQL, (run.id,)).fetchone()
     else:

@@ -39,9 +39,12 @@ def fill(ask: Ask, moment: Moment, memory: Memory, pulse: Pulse, deadline_ns: in
     place = moment.connection.execute(PLACE_SQL, (moment.run.id,)).fetchone()
     life = pulse.life(moment.run, standing, place)
     passes = read_passes(moment, ask, memory) if live else None
-    opened = ask.open_pass
-    if opened is None and passes is not None and passes.rows:
-        opened = passes.rows[0].number
+    detail = None
+    if passes is not None:
+        newest = passes.rows[0].number if passes.rows else None
+        for number in (ask.open_pass, newest):
+            if detail is None and number is not None:
+                detail = read_detail(moment, number, memory)
     log = None
     if "log" in panels:
         log = read_log(moment, ask)
@@ -57,7 +60,7 @@ def fill(ask: Ask, moment: Moment, memory: Memory, pulse: Pulse, deadline_ns: in
         passes=passes.rows if passes is not None else (),
         older_passes=passes is not None and passes.older,
         newer_passes=passes is not None and passes.newer,
-        detail=read_detail(moment, opened, memory) if live and opened is not None else None,
+        detail=detail,
         waiting=read_waiting(moment, ask, standing, memory) if live or "waiting" in panels else None,
         gates=read_gates(moment, window, memory) if live or "gates" in panels else None,
         hits=read_hits(moment, window) if live or "hits" in panels else None,

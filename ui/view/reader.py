@@ -21,6 +21,8 @@ EVERY_S: Final = 0.25
 """A run that is followed is looked at again after so long."""
 BEAT_S: Final = 1.0
 """Where nothing new was written, the ages on the screen are brought up to date after so long."""
+CLOSE_S: Final = 5.0
+"""Closing waits so long for a read to end, in case whoever is told waits for whoever closes."""
 _NONE: Final = Quantiles(None, None, None, 0)
 
 
@@ -88,7 +90,7 @@ class Reader:
         if reading is not None:
             reading.interrupt()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
         view = self._reading = self._view()
@@ -97,9 +99,9 @@ class Reader:
             while (wanted := self._next()) is not None:
                 asked, ask = wanted
                 quiet = 0.0 if asked else quiet + EVERY_S
-                if asked or quiet >= BEAT_S or self._moved(view):
+                if asked or (quiet >= BEAT_S and self._ages) or self._moved(view):
                     quiet = 0.0
-                    self._hand_over(self._answer(view, ask))
+                    self._hand_over(self._answer(view, ask, asked=asked))
         finally:
             view.close()
 
@@ -120,8 +122,13 @@ class Reader:
         last = self._last
         if self._ask is None or last is None:
             return False
-        ended = self._ask.at_ns is not None or last.head.presence in ("ended", "recording")
-        return not ended or not last.complete or bool(last.problem)
+        return self._ask.at_ns is None or not last.complete or bool(last.problem)
+
+    @property
+    def _ages(self) -> bool:
+        """Whether what is on the screen gets older while nothing is written."""
+        last = self._last
+        return last is not None and last.head.following and last.head.presence not in ("ended", "recording")
 
     def _moved(self, view: Answering) -> bool:
         try:
@@ -129,14 +136,16 @@ class Reader:
         except (GlassgateError, sqlite3.Error):
             return True
 
-    def _answer(self, view: Answering, ask: Ask) -> Snapshot | None:
-        """An answer, or what was shown before with what went wrong."""
+    def _answer(self, view: Answering, ask: Ask, *, asked: bool) -> Snapshot | None:
+        """An answer, or what was shown before with what went wrong; None where that was said already."""
         try:
             self._last = view.answer(ask)
         except (GlassgateError, sqlite3.Error) as error:
             if self._closed:
                 return None
             last = self._last if self._last is not None else _empty(ask)
+            if not asked and last.problem == str(error):
+                return None
             self._last = msgspec.structs.replace(last, ask=ask, problem=str(error))
         return self._last
 

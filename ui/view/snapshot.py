@@ -233,6 +233,7 @@ class WaitingRoom(msgspec.Struct, frozen=True):
     total: int
     """Requests that wait; the rows are at most MOST_ROWS of them, from `offset` on."""
     offset: int
+    """Counts those that wait. Only the first page has those that can never fit, beside the rows that were asked for."""
     never_in_window: int
     unnamed: int = 0
     """Of `total`, older ones that could not be found without reading the whole record."""

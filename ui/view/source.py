@@ -23,6 +23,11 @@ class Place(NamedTuple):
     folder: RunDirectory | None = None
     """The run's folder, if there is one."""
 
+    @property
+    def key(self) -> tuple[Path, str | None, int | None]:
+        """What tells one place from another."""
+        return self.database, self.run, self.rank
+
 
 class Source:
     """Where the screen reads. `base` is the folder that keeps the runs."""

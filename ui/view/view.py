@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from estimator.errors import NotFoundError
+from estimator.errors import NotFoundError, RecordError
 from store.database import failures
 from ui.view.clock import SystemClock
 from ui.view.moment import moment_of, read_runs
@@ -21,6 +21,8 @@ from ui.view.snapshot import Ask, Head, Quantiles, Snapshot
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Iterator
+    from pathlib import Path
 
     from ui.view.clock import Clock
     from ui.view.moment import RunRow
@@ -48,11 +50,11 @@ class View:
         """
         began_ns = time.perf_counter_ns()
         place = self._source.place_for(ask)
-        if place.folder is not None and not place.database.exists():
+        if place.folder is not None and not _begun(place.database):
             self.close()
             return self._not_collected(ask, place, began_ns)
         opened = self._open(place)
-        with failures(place.database):
+        with failures(place.database), _legible(place.database):
             opened.connection.execute("BEGIN")
             try:
                 opened.look()
@@ -95,7 +97,7 @@ class View:
     def _open(self, place: Place) -> Opened:
         """The database at a place, opened anew if it is another file by now."""
         opened = self._opened
-        if opened is None or opened.place != place or opened.replaced:
+        if opened is None or opened.place.key != place.key or opened.replaced:
             self.close()
             opened = self._opened = Opened(place, self._source.base, self._clock)
         return opened
@@ -118,6 +120,26 @@ class View:
             ask=ask, head=head, runs=self._runs.choices([], None), missing=missing,
             took_ns=time.perf_counter_ns() - began_ns,
         )  # fmt: skip
+
+
+@contextmanager
+def _legible(database: Path) -> Iterator[None]:
+    """Turn what a record of another making, or a damaged one, causes into an error an operator can mend."""
+    try:
+        yield
+    except (ValueError, TypeError, IndexError, KeyError) as error:
+        raise RecordError(
+            f"database {database} holds what this Glassgate cannot show ({type(error).__name__}: {error}); "
+            "`glassgate db check` looks into it"
+        ) from error
+
+
+def _begun(database: Path) -> bool:
+    """Whether anything was written to a database yet."""
+    try:
+        return database.stat().st_size > 0
+    except OSError:
+        return False
 
 
 def _found(connection: sqlite3.Connection, row: RunRow, ask: Ask) -> tuple[Ask, str]:

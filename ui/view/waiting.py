@@ -100,8 +100,8 @@ def read_waiting(moment: Moment, ask: Ask, standing: Standing | None, memory: Me
         total = sum(not row.never for row in rows)
         rows = rows[offset : offset + wanted]
     else:
-        shown = [] if offset else list(never[: min(_NEVER_SHOWN, wanted - 1)])
-        rows = shown + _rows(moment, room, memory, wanted - len(shown), offset)
+        shown = [] if offset else list(never[:_NEVER_SHOWN])
+        rows = shown + _rows(moment, room, memory, min(wanted, MOST_ROWS - len(shown)), offset)
         total = standing.queue if standing is not None else sum(not row.never for row in rows)
     return WaitingRoom(tuple(rows), total, offset, len(never), room.unnamed)
 

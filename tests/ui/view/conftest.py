@@ -7,6 +7,7 @@ import pytest
 from controller.journal import JournalReader
 from store.ingest import Ingest
 from tests.ui.view.showing import ALL, S, StillClock
+from tests.ui.view.story import Story
 from ui.view.snapshot import Ask
 from ui.view.source import Source
 from ui.view.view import View
@@ -75,3 +76,9 @@ def growing(tmp_path, frames):
 
     grow(1)
     return grow
+
+
+@pytest.fixture
+def story(tmp_path):
+    """A run told record by record, into a database of its own."""
+    return Story(tmp_path / "story.db")
