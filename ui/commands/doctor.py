@@ -5,8 +5,9 @@ from typing import Final
 import click
 
 from estimator.errors import GlassgateError
-from ui.doctor.finding import FAIL, WARN, Finding, warn
+from ui.doctor.finding import FAIL, WARN, Finding, examine, warn
 from ui.doctor.installation import examine_installation
+from ui.doctor.processes import examine_processes
 from ui.doctor.running import examine_run, find_run
 from ui.options import json_option
 from ui.output import data, narrate, print_json, printable
@@ -30,6 +31,7 @@ def doctor(ctx: click.Context, /, *, run: str | None, as_json: bool) -> None:
         base = load_settings().runs
     except GlassgateError:  # told among the findings
         base = None
+    findings += examine("engine process", lambda: examine_processes(base))
     found = find_run(run, base)
     if found is None:
         findings.append(warn("run", "no engine has recorded a run here yet", "start one with GLASSGATE=1"))

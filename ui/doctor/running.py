@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -16,7 +17,8 @@ from estimator.errors import RecordError
 from store.standing import read_alarms, read_standings
 from store.words import counted, duration
 from ui.doctor.finding import Finding, examine, fail, ok, warn
-from ui.doctor.installation import SHARED_KV_CAUTION, disk_room, endpoints, plugin_filter, working_folder
+from ui.doctor.installation import SHARED_KV_CAUTION, disk_room, endpoints, working_folder
+from ui.doctor.processes import environment_of, same_environment
 from ui.where import database_of
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ _QUIET_NS: Final = 10_000_000_000
 _BEHIND_NS: Final = 15_000_000_000
 _UNANSWERED_SECONDS: Final = 30.0
 _LIVE: Final = ("live", "collector_gone")
-_OFF: Final = frozenset({"", "0", "false", "off", "no"})
 
 
 def newest_run(base: Path | None) -> RunDirectory | None:
@@ -136,37 +137,20 @@ def _faults(ranks: list[RunDirectory]) -> Iterator[Finding]:
 
 
 def _process(run: RunDirectory) -> Iterator[Finding]:
-    """The engine's own process, as far as this user may look at it."""
+    """The engine's own process: its working folder and its environment of packages."""
     status = read_status(run.path)
     if status is None or run.state not in _LIVE:
         return
-    place = Path(f"/proc/{status.pid}")
-    environ = environment_of(status.pid)
-    if environ is None:
-        yield warn("engine process", f"{place} cannot be read", "ask as the engine's user, on the engine's machine")
-        return
-    if environ.get("GLASSGATE", "").strip().lower() in _OFF:
-        yield warn("engine process", f"process {status.pid} was started without GLASSGATE", "set GLASSGATE=1 for it")
-    engine = SUPPORTED.get(status.engine)
-    if engine is not None:
-        yield from plugin_filter(engine, environ, "engine process")
-    python_path = environ.get("PYTHONPATH", "")
-    yield from working_folder((place / "cwd").resolve(), "engine process", python_path)
-    if status.python and status.python != sys.executable:
+    folder = Path(f"/proc/{status.pid}/cwd")
+    if not os.access(folder, os.X_OK):
+        yield warn("engine process", f"process {status.pid} cannot be looked at", "ask as the engine's user")
+    else:
+        yield from working_folder(folder.resolve(), "engine process")
+    if not same_environment(status.python, sys.executable):
         yield warn(
             "engine process", f"the engine runs in another environment: {status.python}",
             f"ask there what is said of the environment: {Path(status.python).parent / 'glassgate'} doctor",
         )  # fmt: skip
-
-
-def environment_of(pid: int) -> dict[str, str] | None:
-    """The environment that a process began with; None where this user may not see it."""
-    try:
-        content = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return None
-    pairs = (each.partition("=") for each in content.decode(errors="replace").split("\0") if "=" in each)
-    return {name: value for name, _, value in pairs}
 
 
 def _collector(run: RunDirectory) -> Iterator[Finding]:
