@@ -14,7 +14,7 @@ from ui.app.figures import ABSENT, lines, percent, whole, with_unit
 from ui.app.panels.messages import NextEvent
 from ui.app.panels.part import PartPanel, indented
 from ui.app.panels.sql import named
-from ui.app.panels.table import Column, KeyedTable, Row
+from ui.app.panels.table import Column, KeyedTable
 from ui.app.panels.words import brief, cell, length, since, spark, state_style, value_of
 
 if TYPE_CHECKING:
@@ -76,11 +76,13 @@ narrow screen columns go in this order: why, knob set, the bar, observed, effect
     )
     DEFAULT_CSS = """
     GatesPanel {
-        & > KeyedTable { height: auto; max-height: 10; }
-        & > Static { height: auto; max-height: 4; margin-top: 1; text-wrap: wrap; }
+        & > KeyedTable { height: auto; }
+        & > KeyedTable > Rows { height: auto; max-height: 9; }
+        & > .told { height: auto; max-height: 4; margin-top: 1; text-wrap: wrap; }
         & > Chart { height: 1fr; max-height: 20; }
-        &.low > Chart, &.lower > Static { display: none; }
-        &.small > KeyedTable { height: 1fr; max-height: 100%; }
+        &.low > Chart, &.lower > .told { display: none; }
+        &.small > KeyedTable { height: 1fr; }
+        &.small > KeyedTable > Rows { height: 1fr; max-height: 100%; }
     }
     """
 
@@ -90,7 +92,7 @@ narrow screen columns go in this order: why, knob set, the bar, observed, effect
         if not self.small:
             from ui.app.panels.chart import Chart  # noqa: PLC0415 - plotext is not wanted for the first paint
 
-            yield Static()
+            yield Static(classes="told")
             yield Chart()
 
     def part(self, snapshot: Snapshot) -> Any:
@@ -99,19 +101,19 @@ narrow screen columns go in this order: why, knob set, the bar, observed, effect
 
     def draw(self, snapshot: Snapshot) -> None:
         """Fill the table."""
-        self.query_one(KeyedTable).fill([_row(row) for row in snapshot.gates or ()])
+        self.query_one(KeyedTable).fill(snapshot.gates or (), lambda row: row.gate, _cells)
         if not self.small:
             self.border_title = f"{self.TITLE}  {whole(snapshot.head.passes_in_window)} passes in 5 min"
             self.set_class(self.size.height < _LEAST_FOR_CHART, "low")
             self.set_class(self.size.height < _LEAST_FOR_WORDS, "lower")
             self._draw_gate()
 
-    def on_data_table_row_highlighted(self) -> None:
+    def on_lines_moved(self) -> None:
         """Draw the gate that the cursor came to."""
         if not self.small:
             self._draw_gate()
 
-    def on_data_table_row_selected(self) -> None:
+    def on_lines_chosen(self) -> None:
         """Enter, or a click on the row of the cursor."""
         self.action_next_event()
 
@@ -142,7 +144,7 @@ narrow screen columns go in this order: why, knob set, the bar, observed, effect
         from ui.app.panels.chart import Chart  # noqa: PLC0415 - as above
 
         charted = "" if self.has_class("low") else "headroom over time; "
-        self.query_one(Static).update(_told(row, snapshot.head.at_ns, charted))
+        self.query_one(".told", Static).update(_told(row, snapshot.head.at_ns, charted))
         _draw(self.query_one(Chart), row, snapshot)
 
 
@@ -176,27 +178,24 @@ def _told(row: GateRow, now: int | None, charted: str) -> Content:
     return lines([first, Content.assemble(cell(row.knob, STRONG), cell(bounds)), cell((told + why).strip())])
 
 
-def _row(row: GateRow) -> Row:
+def _cells(row: GateRow) -> dict[str, Content]:
     mark, style = gate_mark(row.gate), gate_style(row.gate)
     known = [each for each in row.headroom if each is not None]
     off = row.limit is None
     limit = value_of(row.limit, row.unit)
-    return Row(
-        row.gate,
-        {
-            "mark": cell(mark.sign, mark.style),
-            "gate": cell(row.gate, DIM if off and not row.stops else style),
-            "stops": cell(whole(row.stops)),
-            "share": cell(percent(row.share)),
-            "bar": cell(length(row.share or 0, _BAR), style),
-            "left": cell(percent(known[-1]) if known else ABSENT),
-            "headroom": cell(spark(row.headroom, 1.0, _SPARK), style),
-            "observed": cell(with_unit(row.observed, row.unit)),
-            "limit": cell(limit, DIM if off else ""),
-            "short": cell(limit if off else brief(row.limit, row.unit)),
-            "set": cell(value_of(row.set_to, row.unit) if row.knob else ABSENT),
-            "effective": cell(value_of(row.effective, row.unit) if row.knob else ABSENT),
-            "state": cell(row.state, state_style(row.state)),
-            "why": cell(row.why),
-        },
-    )
+    return {
+        "mark": cell(mark.sign, mark.style),
+        "gate": cell(row.gate, DIM if off and not row.stops else style),
+        "stops": cell(whole(row.stops)),
+        "share": cell(percent(row.share)),
+        "bar": cell(length(row.share or 0, _BAR), style),
+        "left": cell(percent(known[-1]) if known else ABSENT),
+        "headroom": cell(spark(row.headroom, 1.0, _SPARK), style),
+        "observed": cell(with_unit(row.observed, row.unit)),
+        "limit": cell(limit, DIM if off else ""),
+        "short": cell(limit if off else brief(row.limit, row.unit)),
+        "set": cell(value_of(row.set_to, row.unit) if row.knob else ABSENT),
+        "effective": cell(value_of(row.effective, row.unit) if row.knob else ABSENT),
+        "state": cell(row.state, state_style(row.state)),
+        "why": cell(row.why),
+    }

@@ -14,7 +14,7 @@ from ui.app.figures import lines, percent, short, whole
 from ui.app.panels.messages import OpenPass, OpenRequest
 from ui.app.panels.part import PartPanel, indented
 from ui.app.panels.sql import named
-from ui.app.panels.table import Column, KeyedTable, Row
+from ui.app.panels.table import Column, KeyedTable
 from ui.app.panels.words import cell, length, spark
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class HitsPanel(PartPanel):
     )
     DEFAULT_CSS = """
     HitsPanel {
-        & Static { height: auto; }
+        & .told { height: auto; }
         & > VerticalScroll { height: 1fr; }
         & > KeyedTable { dock: bottom; height: 6; }
         &.wide > KeyedTable { dock: right; width: 62; height: 100%; margin-left: 2; }
@@ -68,11 +68,11 @@ class HitsPanel(PartPanel):
     def compose(self) -> ComposeResult:
         """A few lines; with the screen to itself, the last skips beside them, which have the focus first."""
         if self.small:
-            yield Static()
+            yield Static(classes="told")
             return
         yield KeyedTable(_COLUMNS)
         with VerticalScroll():
-            yield Static()
+            yield Static(classes="told")
 
     def part(self, snapshot: Snapshot) -> Any:
         """The hits."""
@@ -84,27 +84,18 @@ class HitsPanel(PartPanel):
         if hits is None:
             return
         if self.small:
-            self.query_one(Static).update(_few_lines(hits))
+            self.query_one(".told", Static).update(_few_lines(hits))
             return
         self.set_class(self.size.width >= 130, "wide")
         room = self.size.width - 2 - (64 if self.has_class("wide") else 0)
-        self.query_one(Static).update(_told(hits, max(6, min(60, room - _BESIDE))))
+        self.query_one(".told", Static).update(_told(hits, max(6, min(60, room - _BESIDE))))
         self.query_one(KeyedTable).fill(
-            [
-                Row(
-                    f"{number} {request}" if place else "newest",
-                    {
-                        "pass": cell(whole(number)),
-                        "request": cell(request),
-                        "reason": cell(reason, WARN),
-                        "tokens": cell(whole(tokens)),
-                    },
-                )
-                for place, (number, request, reason, tokens) in enumerate(hits.recent)
-            ]
+            hits.recent,
+            lambda skip: "newest" if skip is hits.recent[0] else f"{skip[0]} {skip[1]}",
+            _cells,
         )
 
-    def on_data_table_row_selected(self) -> None:
+    def on_lines_chosen(self) -> None:
         """Enter, or a click on the row of the cursor."""
         self.action_open_request()
 
@@ -132,8 +123,18 @@ class HitsPanel(PartPanel):
         hits = None if self.snapshot is None else self.snapshot.hits
         if hits is None or self.small:
             return None
-        row = self.query_one(KeyedTable).cursor_row
+        row = self.query_one(KeyedTable).place
         return hits.recent[row] if 0 <= row < len(hits.recent) else None
+
+
+def _cells(skip: tuple[int, str, str, int]) -> dict[str, Content]:
+    number, request, reason, tokens = skip
+    return {
+        "pass": cell(whole(number)),
+        "request": cell(request),
+        "reason": cell(reason, WARN),
+        "tokens": cell(whole(tokens)),
+    }
 
 
 def _few_lines(hits: HostHits) -> Content:

@@ -21,7 +21,7 @@ from ui.app.panels.knob_confirm import ConfirmChange
 from ui.app.panels.knob_draft import Checked, check, effects, expected, in_force, told_change, typed
 from ui.app.panels.part import PartPanel, indented
 from ui.app.panels.sql import named
-from ui.app.panels.table import Column, KeyedTable, Row
+from ui.app.panels.table import Column, KeyedTable
 from ui.app.panels.words import cell, since, state_style, value_of
 from ui.turning import default_who
 
@@ -86,7 +86,8 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
     DEFAULT_CSS = """
     KnobsPanel {
         & > .said { height: auto; max-height: 2; text-wrap: wrap; }
-        & > .knobs { height: auto; max-height: 12; }
+        & > .knobs { height: auto; }
+        & > .knobs > Rows { height: auto; max-height: 11; }
         & > Horizontal { height: 1; margin-top: 1; display: none; }
         & > Horizontal > Static { width: auto; }
         & > Horizontal > Entry { width: 1fr; }
@@ -136,9 +137,15 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
             self._settle()
         rows = sorted(panel.knobs, key=lambda row: row.name != "enforce")
         coming = expected(panel, self.draft_values)
-        self._knobs.fill([self._row(row, snapshot.head.at_ns, coming.get(row.name, row)) for row in rows])
+        self._knobs.fill(
+            rows,
+            lambda row: row.name,
+            lambda row: self._cells(row, snapshot.head.at_ns, coming.get(row.name, row)),
+        )
         self.query_one("#changes", KeyedTable).fill(
-            [_change_row(place, change, snapshot.head) for place, change in enumerate(panel.changes)]
+            panel.changes,
+            lambda change: f"{change.at_ns} {change.request} {change.knob}",
+            lambda change: _change_cells(change, snapshot.head),
         )
         self._say()
 
@@ -169,13 +176,13 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
             return None
         return super().check_action(action, parameters)
 
-    def on_data_table_row_highlighted(self) -> None:
+    def on_lines_moved(self) -> None:
         """Say what the knob bounds that the cursor came to."""
         self._say()
 
-    def on_data_table_row_selected(self) -> None:
+    def on_lines_chosen(self) -> None:
         """A click on the row of the cursor."""
-        if self._knobs.has_focus and not self.why_not():
+        if self._knobs.active and not self.why_not():
             self.action_edit()
 
     def action_edit(self) -> None:
@@ -340,25 +347,22 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
             told += [cell(each, DIM) for each in self._told_effects(panel)]
         return lines(told)
 
-    def _row(self, row: KnobRow, now: int | None, coming: EffectiveKnob | KnobRow) -> Row:
+    def _cells(self, row: KnobRow, now: int | None, coming: EffectiveKnob | KnobRow) -> dict[str, Content]:
         """One knob; while there is a draft, as it would be."""
         drafted = row.name in self.draft_values
         value = self.draft_values[row.name] if drafted else row.set_to
         moved = coming.effective != row.effective
-        return Row(
-            row.name,
-            {
-                "mark": cell("*" if drafted else "~" if moved else " ", WARN),
-                "knob": cell(row.name, STRONG if drafted else ""),
-                "set": cell(value_of(value, row.unit), WARN if drafted else ""),
-                "effective": cell(value_of(coming.effective, row.unit), WARN if moved else ""),
-                "state": cell(coming.state, state_style(coming.state)),
-                "changed": cell(since(row.changed_ns, now)),
-                "by": cell(row.changed_by or ""),
-                "bounds": cell(row.bounds, DIM),
-                "why": cell(coming.why),
-            },
-        )
+        return {
+            "mark": cell("*" if drafted else "~" if moved else " ", WARN),
+            "knob": cell(row.name, STRONG if drafted else ""),
+            "set": cell(value_of(value, row.unit), WARN if drafted else ""),
+            "effective": cell(value_of(coming.effective, row.unit), WARN if moved else ""),
+            "state": cell(coming.state, state_style(coming.state)),
+            "changed": cell(since(row.changed_ns, now)),
+            "by": cell(row.changed_by or ""),
+            "bounds": cell(row.bounds, DIM),
+            "why": cell(coming.why),
+        }
 
     def raw(self) -> str | None:
         """The row under the cursor as JSON."""
@@ -366,8 +370,8 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
         if panel is None:
             return None
         changes = self.query_one("#changes", KeyedTable)
-        if changes.has_focus:
-            place = changes.cursor_row
+        if changes.active:
+            place = changes.place
             return indented(panel.changes[place]) if 0 <= place < len(panel.changes) else None
         return indented(next((row for row in panel.knobs if row.name == self._knobs.key_at), None))
 
@@ -375,21 +379,18 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
         """The named query `knobs`, or `knob-changes` while the cursor is in the history."""
         if self.snapshot is None:
             return None
-        history = self.query_one("#changes", KeyedTable).has_focus
+        history = self.query_one("#changes", KeyedTable).active
         return named("knob-changes" if history else "knobs", self.snapshot.head)
 
 
-def _change_row(place: int, change: ChangeRow, head: Head) -> Row:
+def _change_cells(change: ChangeRow, head: Head) -> dict[str, Content]:
     spec = SPEC_BY_NAME.get(change.knob or "")
     unit = spec.unit if spec is not None else ""
     told = told_change(change.knob, change.old, change.new, unit) if change.knob else "nothing that can be read"
     answer = f"revision {change.revision:,}" if change.accepted else f"refused: {change.why}"
-    return Row(
-        f"{change.at_ns} {change.request} {change.knob} {place}",
-        {
-            "at": cell(clock(head, change.at_ns)),
-            "who": cell(change.who),
-            "change": cell(told),
-            "result": cell(answer, GOOD if change.accepted else BAD),
-        },
-    )
+    return {
+        "at": cell(clock(head, change.at_ns)),
+        "who": cell(change.who),
+        "change": cell(told),
+        "result": cell(answer, GOOD if change.accepted else BAD),
+    }

@@ -14,7 +14,7 @@ from ui.app.moments import clock
 from ui.app.panels.messages import FilterLog, OpenPass, OpenRequest
 from ui.app.panels.part import PartPanel, indented
 from ui.app.panels.sql import named
-from ui.app.panels.table import Column, KeyedTable, Row
+from ui.app.panels.table import Column, KeyedTable
 from ui.app.panels.words import cell, in_unit, plain, span
 from ui.view.snapshot import LogLine
 
@@ -72,10 +72,11 @@ turns the filter round, `!` alone shows faults only; the title says how many lin
     )
     DEFAULT_CSS = """
     LogPanel {
-        & > .alarms { height: auto; max-height: 40%; }
+        & > .alarms { height: auto; }
+        & > .alarms > Rows { height: auto; max-height: 6; }
         & > .meaning { height: auto; max-height: 2; text-wrap: wrap; margin-bottom: 1; }
         &.calm > .alarms { display: none; }
-        &.small > Static { height: auto; }
+        & > .few { height: auto; }
     }
     """
 
@@ -87,7 +88,7 @@ turns the filter round, `!` alone shows faults only; the title says how many lin
     def compose(self) -> ComposeResult:
         """The alarms; with the screen to itself, the log below them."""
         if self.small:
-            yield Static()
+            yield Static(classes="few")
             return
         yield KeyedTable(_ALARMS, id="alarms").add_class("alarms")
         yield Static(classes="meaning")
@@ -108,22 +109,26 @@ turns the filter round, `!` alone shows faults only; the title says how many lin
             return
         if self.small:
             self.border_title = f"Alarms  {whole(log.open_alarms)} stand" if log.open_alarms else "Alarms"
-            self.query_one(Static).update(_few_lines(log, head))
+            self.query_one(".few", Static).update(_few_lines(log, head))
             return
         self.set_class(not log.alarms, "calm")
         self.border_title = Content("  ".join([self.TITLE, *_title(log, snapshot)])).markup
-        self.query_one("#alarms", KeyedTable).fill([_alarm_row(each, head) for each in log.alarms])
+        self.query_one("#alarms", KeyedTable).fill(
+            log.alarms, lambda each: str(each.number), lambda each: _alarm_cells(each, head)
+        )
         self.query_one("#lines", KeyedTable).fill(
-            [_line_row(place, each, head) for place, each in enumerate(log.lines)]
+            log.lines,
+            lambda each: "newest" if each is log.lines[0] else f"{each.at_ns} {each.kind} {each.text}",
+            lambda each: _line_cells(each, head),
         )
         self._say_meaning()
 
-    def on_data_table_row_highlighted(self) -> None:
+    def on_lines_moved(self) -> None:
         """Say what the alarm means that the cursor came to."""
         if not self.small:
             self._say_meaning()
 
-    def on_data_table_row_selected(self) -> None:
+    def on_lines_chosen(self) -> None:
         """A click on the row of the cursor."""
         self.action_open_cause()
 
@@ -165,13 +170,13 @@ turns the filter round, `!` alone shows faults only; the title says how many lin
         if log is None or self.small:
             return None
         alarms, table = self.query_one("#alarms", KeyedTable), self.query_one("#lines", KeyedTable)
-        return _nth(log.alarms, alarms.cursor_row) if alarms.has_focus else _nth(log.lines, table.cursor_row)
+        return _nth(log.alarms, alarms.place) if alarms.active else _nth(log.lines, table.place)
 
     def _say_meaning(self) -> None:
         log = None if self.snapshot is None else self.snapshot.log
         if log is None:
             return
-        alarm = _nth(log.alarms, self.query_one("#alarms", KeyedTable).cursor_row)
+        alarm = _nth(log.alarms, self.query_one("#alarms", KeyedTable).place)
         words = cell("no alarm", DIM) if alarm is None else _meaning(alarm)
         self.query_one(".meaning", Static).update(words)
 
@@ -220,38 +225,32 @@ def _few_lines(log: Log, head: Head) -> Content:
     )
 
 
-def _alarm_row(alarm: AlarmRow, head: Head) -> Row:
+def _alarm_cells(alarm: AlarmRow, head: Head) -> dict[str, Content]:
     stands = alarm.closed_ns is None
     style = BAD if stands else DIM
     least = "≥" if alarm.at_least else ""
     gate = gate_mark(alarm.gate) if alarm.gate else None
     measured = in_unit(alarm.measured, alarm.unit if alarm.unit == "ns" else "")
-    return Row(
-        str(alarm.number),
-        {
-            "mark": cell(_STANDS if stands else " ", style),
-            "alarm": cell(alarm.alarm, style),
-            "since": cell(clock(head, alarm.opened_ns)),
-            "lasted": cell(span(_lasted(alarm, head))),
-            "count": cell(f"{least}{whole(alarm.count)}"),
-            "measured": cell(f"{least}{measured} of {in_unit(alarm.threshold, alarm.unit)}"),
-            "gate": cell(alarm.gate or "", gate.style if gate is not None else ""),
-            "request": cell(alarm.request or ""),
-            "detail": cell(alarm.detail, DIM),
-        },
-    )
+    return {
+        "mark": cell(_STANDS if stands else " ", style),
+        "alarm": cell(alarm.alarm, style),
+        "since": cell(clock(head, alarm.opened_ns)),
+        "lasted": cell(span(_lasted(alarm, head))),
+        "count": cell(f"{least}{whole(alarm.count)}"),
+        "measured": cell(f"{least}{measured} of {in_unit(alarm.threshold, alarm.unit)}"),
+        "gate": cell(alarm.gate or "", gate.style if gate is not None else ""),
+        "request": cell(alarm.request or ""),
+        "detail": cell(alarm.detail, DIM),
+    }
 
 
-def _line_row(place: int, line: LogLine, head: Head) -> Row:
+def _line_cells(line: LogLine, head: Head) -> dict[str, Content]:
     style = WARN if line.fault else ""
-    return Row(
-        f"{line.at_ns} {line.kind} {line.text}" if place else "newest",
-        {
-            "mark": cell(_FAULT if line.fault else " ", style),
-            "at": cell(clock(head, line.at_ns)),
-            "kind": cell(line.kind, DIM if not line.fault else style),
-            "text": cell(line.text, style),
-            "pass": cell("" if line.pass_number is None else whole(line.pass_number)),
-            "request": cell(line.request or ""),
-        },
-    )
+    return {
+        "mark": cell(_FAULT if line.fault else " ", style),
+        "at": cell(clock(head, line.at_ns)),
+        "kind": cell(line.kind, DIM if not line.fault else style),
+        "text": cell(line.text, style),
+        "pass": cell("" if line.pass_number is None else whole(line.pass_number)),
+        "request": cell(line.request or ""),
+    }

@@ -19,7 +19,7 @@ class PartPanel(Panel):
     DEFAULT_CSS = """
     PartPanel Static { text-wrap: nowrap; text-overflow: ellipsis; }
     PartPanel VerticalScroll { scrollbar-size-vertical: 1; }
-    PartPanel VerticalScroll, PartPanel KeyedTable {
+    PartPanel VerticalScroll, PartPanel Rows {
         scrollbar-color: $line; scrollbar-background: $background; scrollbar-color-hover: $line-focus;
         scrollbar-background-hover: $background; scrollbar-color-active: $line-focus;
         scrollbar-background-active: $background;

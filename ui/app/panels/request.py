@@ -18,7 +18,7 @@ from ui.app.panels.life import life_bar, life_legend
 from ui.app.panels.messages import OpenPass, SearchRequest
 from ui.app.panels.part import PartPanel
 from ui.app.panels.sql import of_run
-from ui.app.panels.table import Column, KeyedTable, Row
+from ui.app.panels.table import Column, KeyedTable
 from ui.app.panels.words import cell, plain
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class RequestPanel(PartPanel):
         & > Horizontal > VerticalScroll { width: 1fr; }
         & > Horizontal > #looks { width: 14; margin-left: 2; display: none; }
         & > Horizontal > #matches { width: 1fr; display: none; }
-        & Static.words { height: auto; text-wrap: wrap; }
+        & .words { height: auto; text-wrap: wrap; }
         & > Horizontal > #looks { dock: right; }
         &.found > .life, &.found > .marks, &.found > Horizontal > #looks { display: block; }
         &.several > Horizontal > #matches { display: block; }
@@ -97,9 +97,7 @@ class RequestPanel(PartPanel):
         self.set_class(found is not None, "found")
         self.set_class(found is None and bool(request.matches), "several")
         self.border_title = Content(f"{self.TITLE}  {plain(found.request)}" if found else self.TITLE).markup
-        self.query_one("#matches", KeyedTable).fill(
-            [Row(f"{place} {each}", {"request": cell(each)}) for place, each in enumerate(request.matches)]
-        )
+        self.query_one("#matches", KeyedTable).fill(request.matches, str, lambda each: {"request": cell(each)})
         if found is not None:
             self._draw_life(found, snapshot.head, later=request.later)
         else:
@@ -120,9 +118,7 @@ class RequestPanel(PartPanel):
         if later:
             words.append(cell("its life goes on after the moment shown and is told whole", DIM))
         self.query_one(".words", Static).update(lines(words))
-        self.query_one("#looks", KeyedTable).fill(
-            [Row(str(each), {"pass": cell(whole(each))}) for each in found.passes]
-        )
+        self.query_one("#looks", KeyedTable).fill(found.passes, str, lambda each: {"pass": cell(whole(each))})
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Look for what is typed."""
@@ -150,7 +146,7 @@ class RequestPanel(PartPanel):
         where = "#matches" if self.has_class("several") else "#looks" if self.has_class("found") else "VerticalScroll"
         self.query_one(where).focus()
 
-    def on_data_table_row_selected(self) -> None:
+    def on_lines_chosen(self) -> None:
         """A click on the row of the cursor."""
         self.action_choose()
 
@@ -160,8 +156,8 @@ class RequestPanel(PartPanel):
         matches, looks = self.query_one("#matches", KeyedTable), self.query_one("#looks", KeyedTable)
         if request is None:
             return
-        if matches.has_focus and 0 <= matches.cursor_row < len(request.matches):
-            self._take(request.matches[matches.cursor_row])
+        if matches.active and matches.key_at is not None:
+            self._take(matches.key_at)
         elif request.found is not None and looks.key_at is not None:
             self.post_message(OpenPass(int(looks.key_at)))
 

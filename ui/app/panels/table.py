@@ -1,22 +1,27 @@
-"""A table of at most 500 rows that is updated in place: only cells that changed, the cursor kept by key."""
+"""A table of at most 500 rows: fixed columns, only the lines in view drawn, only those that changed drawn again."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import msgspec
-from rich.text import Text
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import DataTable
+from textual.geometry import Size
+from textual.widgets import Static
 
+from ui.app.colours import DIM
+from ui.app.lines import Lines
 from ui.view.snapshot import MOST_ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from textual.app import ComposeResult
+    from textual.events import Click
+
 _SCROLLBAR: Final = 1
-_FEW: Final = 20
-"""Rows taken off the end one by one; more of them at once are cheaper to fill anew."""
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -33,122 +38,172 @@ class Column(msgspec.Struct, frozen=True):
     """Blank cells after it."""
 
 
-class Row(msgspec.Struct, frozen=True):
-    """One row: the key of what it is about, and its cells by the names of their columns."""
-
-    key: str
-    cells: Mapping[str, Content]
-
-
-class KeyedTable(DataTable[Content], inherit_bindings=False):
-    """Rows are slots that stay; what they show changes, so that a refill costs what has changed.
-
-    Enter is its panel's, and left and right are the screen's.
-    """
+class Rows(Lines):
+    """The rows of a table. The cursor keeps to what it is on, and what is in view moves with it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        each for each in DataTable.BINDINGS if isinstance(each, Binding) and each.key not in {"enter", "left", "right"}
+        Binding("up", "by(-1)", "Up", show=False),
+        Binding("down", "by(1)", "Down", show=False),
+        Binding("pageup", "by_page(-1)", "Page up", show=False),
+        Binding("pagedown", "by_page(1)", "Page down", show=False),
+        Binding("home", "to_end(-1)", "First row", show=False),
+        Binding("end", "to_end(1)", "Last row", show=False),
     ]
 
+    def __init__(self, draw: Callable[[int], Content]) -> None:
+        super().__init__()
+        self.keys: tuple[str, ...] = ()
+        self._draw = draw
+        self._drawn: dict[int, Content] = {}
+        self._fresh = False
+        """It got the focus and nothing was done there yet: the click that gave it the focus chooses nothing."""
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return len(self.keys)
+
+    def line(self, index: int, width: int) -> Content:
+        """One row, as it was drawn last."""
+        del width
+        if index not in self._drawn:
+            self._drawn[index] = self._draw(index)
+        return self._drawn[index]
+
+    def refill(self, keys: tuple[str, ...]) -> None:
+        """The rows are others."""
+        key = self.keys[self.cursor] if self.cursor < len(self.keys) else None
+        held, top = self.cursor, self.scroll_offset.y
+        drawn, self._drawn, self.keys = self._drawn, {}, keys
+        self.cursor = keys.index(key) if key in keys else max(0, min(held, len(keys) - 1))
+        size = Size(self.width, len(keys))
+        if size != self.virtual_size:
+            self.virtual_size = size
+            self.refresh(layout=True)
+        if self.cursor != held:
+            self.scroll_to(y=top + self.cursor - held, animate=False)
+            self._into_view()
+            self.refresh()
+            return
+        for index in range(top, min(top + self.page, len(keys))):
+            before = drawn.get(index)
+            if before is None or not self.line(index, 0).is_same(before):
+                self.refresh_line(index)
+
+    def on_focus(self) -> None:
+        """A click that came with the focus is no choice."""
+        self._fresh = True
+
+    def on_click(self, event: Click) -> None:
+        """Move the cursor to the row clicked; a click on it again chooses it."""
+        fresh, self._fresh = self._fresh, False
+        if fresh and event.y + self.scroll_offset.y == self.cursor:
+            event.prevent_default().stop()
+
+    def redraw(self) -> None:
+        """All of it looks otherwise."""
+        self._drawn = {}
+        self.refresh()
+
+    def action_by(self, rows: int) -> None:
+        """Move the cursor by rows."""
+        self.move(self.cursor + rows)
+
+    def action_by_page(self, pages: int) -> None:
+        """Move the cursor by pages."""
+        self.move(self.cursor + pages * self.page)
+
+    def action_to_end(self, end: int) -> None:
+        """Move the cursor to the first row, or the last."""
+        self.move(0 if end < 0 else self.count - 1)
+
+
+class KeyedTable(Vertical):
+    """Rows under the line of their columns. The focus is on `rows`, and Enter is the panel's that holds it."""
+
     DEFAULT_CSS = """
-    KeyedTable {
-        background: transparent;
-        height: 1fr;
-        overflow-x: hidden;
-        scrollbar-size-vertical: 1;
-        &:focus { background-tint: transparent; }
-        & > .datatable--header, &:ansi > .datatable--header, &:focus > .datatable--header {
-            background: transparent; background-tint: transparent; text-style: dim;
-        }
-        & > .datatable--even-row, &:dark > .datatable--even-row { background: transparent; }
-        & > .datatable--hover, & > .datatable--cursor { background: transparent; color: $foreground; text-style: none; }
-        &:focus > .datatable--cursor {
-            background: $cursor; color: $foreground; text-style: $block-cursor-text-style;
-        }
-    }
+    KeyedTable { height: 1fr; }
+    KeyedTable > Static { height: 1; text-wrap: nowrap; }
     """
 
     def __init__(self, columns: Sequence[Column], *, id: str | None = None) -> None:  # noqa: A002 - Textual's word
-        super().__init__(cursor_type="row", cursor_foreground_priority="renderable", cell_padding=0, id=id)
+        super().__init__(id=id)
         self.all_columns = tuple(columns)
         self.shown: tuple[Column, ...] = ()
         """The columns there is room for."""
-        self._keys: list[str] = []
-        self._cells: list[list[Content]] = []
-        self._wanted: tuple[Row, ...] = ()
+        self.rows = Rows(self._line)
+        self._header = Static(markup=False)
+        self._items: Sequence[Any] = ()
+        self._cells: Callable[[Any], Mapping[str, Content]] = dict
+
+    def compose(self) -> ComposeResult:
+        """The line of columns and the rows."""
+        yield self._header
+        yield self.rows
+
+    @property
+    def place(self) -> int:
+        """The place of the row under the cursor."""
+        return self.rows.cursor
 
     @property
     def key_at(self) -> str | None:
         """The key of what the cursor is on; None in an empty table."""
-        return self._keys[self.cursor_row] if 0 <= self.cursor_row < len(self._keys) else None
+        return self.rows.keys[self.place] if self.place < self.rows.count else None
 
-    def fill(self, rows: Sequence[Row]) -> None:
-        """Show these rows, the first 500 of them."""
-        self._wanted = tuple(rows[:MOST_ROWS])
-        if self.shown:
-            self._fill()
+    @property
+    def active(self) -> bool:
+        """Whether the focus is on its rows."""
+        return self.rows.has_focus
+
+    def fill(
+        self, items: Sequence[Any], key: Callable[[Any], str], cells: Callable[[Any], Mapping[str, Content]]
+    ) -> None:
+        """Show these rows, the first 500 of them. `cells` is called for those in view alone."""
+        self._items, self._cells = items[:MOST_ROWS], cells
+        self.rows.refill(tuple(key(each) for each in self._items))
 
     def go_to(self, key: str) -> bool:
         """Put the cursor on the row of this key; False when there is none."""
-        if key not in self._keys:
+        if key not in self.rows.keys:
             return False
-        self.move_cursor(row=self._keys.index(key))
+        self.rows.move(self.rows.keys.index(key))
         return True
 
     def on_resize(self) -> None:
-        """Choose the columns that fit beside a scrollbar, and fill them."""
-        columns = _fitting(self.all_columns, self.outer_size.width - self.styles.gutter.width - _SCROLLBAR)
-        if columns == self.shown:
-            return
-        key = self.key_at
-        self.shown = columns
-        self.clear(columns=True)
-        self._cells = []
-        for column in columns:
-            header = column.header.rjust(column.width) if column.right else column.header
-            self.add_column(Text(header, no_wrap=True, end=""), width=column.width + column.gap, key=column.name)
-        self._fill()
-        if key is not None:
-            self.go_to(key)
+        """Choose the columns that fit beside a scrollbar."""
+        columns = fitting(self.all_columns, self.size.width - _SCROLLBAR)
+        if columns != self.shown:
+            self.shown = columns
+            titles = [
+                each.header.rjust(each.width) if each.right else each.header.ljust(each.width) for each in columns
+            ]
+            told = "".join(title + " " * each.gap for title, each in zip(titles, columns, strict=True))
+            self._header.update(Content.styled(told.rstrip(), DIM))
+            self.rows.redraw()
 
-    def _fill(self) -> None:
-        held, place = self.key_at, self.cursor_row
-        self._shorten(len(self._wanted))
-        for slot, row in enumerate(self._wanted):
-            if slot == len(self._cells):
-                self.add_row(*(_laid(row.cells[column.name], column) for column in self.shown), key=str(slot))
-                self._cells.append([row.cells[column.name] for column in self.shown])
-                continue
-            held_cells = self._cells[slot]
-            for place_of, column in enumerate(self.shown):
-                new = row.cells[column.name]
-                if not new.is_same(held_cells[place_of]):
-                    self.update_cell(str(slot), column.name, _laid(new, column))
-                    held_cells[place_of] = new
-        self._keys = [row.key for row in self._wanted]
-        if held in self._keys:
-            place = self._keys.index(held)
-        if self._keys and place != self.cursor_row:
-            self.move_cursor(row=min(place, len(self._keys) - 1))
+    def focus(self, scroll_visible: bool = True) -> Self:
+        """Give the focus to the rows."""
+        self.rows.focus(scroll_visible)
+        return self
 
-    def _shorten(self, rows: int) -> None:
-        """Take rows off the end."""
-        if len(self._cells) - rows > _FEW:
-            self.clear()
-            self._cells = []
-        for slot in range(rows, len(self._cells)):
-            self.remove_row(str(slot))
-        del self._cells[rows:]
+    def _line(self, index: int) -> Content:
+        cells = self._cells(self._items[index])
+        parts: list[Content] = []
+        for column in self.shown:
+            parts += [_laid(cells[column.name], column), Content(" " * column.gap)]
+        return Content("").join(parts)
 
 
 def _laid(content: Content, column: Column) -> Content:
     """A cell as wide as its column."""
     short = content.truncate(column.width, ellipsis=True)
-    return short.pad_left(max(0, column.width - short.cell_length)) if column.right else short
+    blank = max(0, column.width - short.cell_length)
+    return short.pad_left(blank) if column.right else short.pad_right(blank)
 
 
-def _fitting(columns: Sequence[Column], width: int) -> tuple[Column, ...]:
-    """The columns that fit, those to be dropped first left out, and the one that grows grown."""
+def fitting(columns: Sequence[Column], width: int) -> tuple[Column, ...]:
+    """The columns that fit, those to be dropped first left out, and those that grow grown."""
 
     def taken() -> int:
         return sum(column.width + column.gap for column in chosen) - (chosen[-1].gap if chosen else 0)

@@ -12,7 +12,7 @@ from ui.app.figures import of_limit, whole
 from ui.app.panels.messages import FilterWaiting, OpenRequest
 from ui.app.panels.part import PartPanel, indented
 from ui.app.panels.sql import of_run
-from ui.app.panels.table import Column, KeyedTable, Row
+from ui.app.panels.table import Column, KeyedTable
 from ui.app.panels.words import cell, plain, since
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ observed of limit, waited, overtaken, tried."""
         if room is None:
             return
         now = snapshot.head.at_ns
-        self.query_one(KeyedTable).fill([_row(row, now) for row in room.rows])
+        self.query_one(KeyedTable).fill(room.rows, lambda row: str(row.number), lambda row: _cells(row, now))
         told = [f"{whole(room.total)} wait"]
         if room.never_in_window:
             told.append(f"{whole(room.never_in_window)} can never fit")
@@ -91,7 +91,7 @@ observed of limit, waited, overtaken, tried."""
             told.append(f"filter {plain(snapshot.ask.waiting_filter)}")
         self.border_title = Content(f"{self.TITLE}  {', '.join(told)}").markup
 
-    def on_data_table_row_selected(self) -> None:
+    def on_lines_chosen(self) -> None:
         """Enter, or a click on the row of the cursor."""
         self.action_open_request()
 
@@ -125,25 +125,22 @@ observed of limit, waited, overtaken, tried."""
         return None if self.snapshot is None else of_run(_SQL, self.snapshot.head)
 
 
-def _row(row: WaitingRow, now: int | None) -> Row:
+def _cells(row: WaitingRow, now: int | None) -> dict[str, Content]:
     stop = row.stop
     style = BAD if row.never else ""
     mark = gate_mark(stop.gate) if stop is not None else None
     numbers = "" if stop is None else of_limit(stop.observed, stop.limit, stop.short_by, stop.unit)
-    return Row(
-        str(row.number),
-        {
-            "mark": cell(_NEVER_MARK, NEVER) if row.never else cell(mark.sign, mark.style) if mark else cell(" "),
-            "request": cell(row.request, NEVER if row.never else ""),
-            "reason": _reason(row),
-            "since": cell(since(row.since_ns if row.since_ns is not None else row.arrival_ns, now, in_short=True)),
-            "tried": cell(whole(row.attempts)),
-            "overtaken": cell(whole(row.overtaken)),
-            "needs": cell(whole(row.needs), style),
-            "waited": cell(since(row.arrival_ns, now)),
-            "numbers": cell(numbers, style),
-        },
-    )
+    return {
+        "mark": cell(_NEVER_MARK, NEVER) if row.never else cell(mark.sign, mark.style) if mark else cell(" "),
+        "request": cell(row.request, NEVER if row.never else ""),
+        "reason": _reason(row),
+        "since": cell(since(row.since_ns if row.since_ns is not None else row.arrival_ns, now, in_short=True)),
+        "tried": cell(whole(row.attempts)),
+        "overtaken": cell(whole(row.overtaken)),
+        "needs": cell(whole(row.needs), style),
+        "waited": cell(since(row.arrival_ns, now)),
+        "numbers": cell(numbers, style),
+    }
 
 
 def _reason(row: WaitingRow) -> Content:

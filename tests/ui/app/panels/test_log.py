@@ -83,14 +83,14 @@ def test_the_cursor_at_the_top_follows_and_elsewhere_stays_on_its_line():
         table = pilot.app.query_one("#lines")
         app.show(snap(log=older))
         await settle(pilot)
-        table.move_cursor(row=3)
+        table.rows.move(3)
         app.show(snap(log=newer))
         await settle(pilot)
-        assert table.cursor_row == 5
-        table.move_cursor(row=0)
+        assert table.place == 5
+        table.rows.move(0)
         app.show(snap(log=older))
         await settle(pilot)
-        assert table.cursor_row == 0
+        assert table.place == 0
 
     drive(app, do)
 

@@ -7,7 +7,8 @@ from textual.content import Content
 
 from tests.ui.app.panels.scenes import drive, settle, text_of
 from ui.app.colours import theme_name, themes
-from ui.app.panels.table import Column, KeyedTable, Row, _fitting
+from ui.app.lines import Lines
+from ui.app.panels.table import Column, KeyedTable, fitting
 
 COLUMNS = (
     Column("name", "name", 8, grows=True),
@@ -18,11 +19,13 @@ COLUMNS = (
 
 
 class TableApp(App[None]):
-    """One table."""
+    """One table, of rows that are their own keys; `drawn` keeps which were drawn."""
 
     def __init__(self, *columns: Column) -> None:
         super().__init__()
         self.table = KeyedTable(columns or COLUMNS)
+        self.drawn: list[str] = []
+        self.chosen: list[int] = []
         for theme in themes():
             self.register_theme(theme)
         self.theme = theme_name("dark")
@@ -31,39 +34,56 @@ class TableApp(App[None]):
         """The table alone."""
         yield self.table
 
+    def fill(self, *names, style="", **counts):
+        """Rows of these names; a keyword gives one another count."""
 
-def rows(*names):
-    """Rows of these names, each with its length as the count."""
-    return [
-        Row(name, {key: Content(value) for key, value in zip(("name", "count", "note", "more"), values, strict=True)})
-        for name in names
-        for values in [(name, str(len(name)), "n", "m")]
-    ]
+        def cells(name):
+            self.drawn.append(name)
+            count = str(counts.get(name, len(name)))
+            return {
+                "name": Content.styled(name, style),
+                "count": Content(count),
+                "note": Content("n"),
+                "more": Content("m"),
+            }
+
+        self.table.fill(names, str, cells)
+
+    def on_lines_chosen(self, event: Lines.Chosen) -> None:
+        """Keep what was chosen."""
+        self.chosen.append(event.index)
 
 
-def test_columns_drop_in_their_order_and_the_one_that_grows_takes_the_rest():
+def test_columns_drop_in_their_order_and_those_that_grow_take_the_rest():
     """Columns go in the order they state until what is left fits, and no width is wasted."""
-    wide, narrow, narrowest = (_fitting(COLUMNS, width) for width in (60, 30, 17))
+    wide, narrow, narrowest = (fitting(COLUMNS, width) for width in (60, 30, 17))
     assert [each.name for each in wide] == ["name", "count", "note", "more"]
     assert sum(each.width + each.gap for each in wide) - wide[-1].gap == 60
     assert [each.name for each in narrow] == ["name", "count", "more"]
     assert [each.name for each in narrowest] == ["name", "count"]
+    both = fitting((Column("a", "", 3, grows=True), Column("b", "", 3, grows=True)), 13)
+    assert [each.width for each in both] == [5, 6]
 
 
 def test_the_cursor_stays_on_its_row_when_rows_move():
-    """A row that comes in above does not move the cursor off what it was on."""
+    """A row that comes in above does not move the cursor off what it was on, nor that row on the screen."""
     app = TableApp()
 
     async def do(pilot):
-        app.table.fill(rows("a", "b", "c"))
+        app.fill(*"abcdefghijklmnop")
         await settle(pilot)
-        app.table.go_to("b")
-        app.table.fill(rows("x", "y", "a", "b", "c"))
+        app.table.go_to("i")
         await settle(pilot)
-        assert app.table.key_at == "b"
-        assert app.table.cursor_row == 3
+        before = (
+            text_of(app.screen).splitlines().index(next(x for x in text_of(app.screen).splitlines() if x[0] == "i"))
+        )
+        app.fill(*"xyzabcdefghijklmnop")
+        await settle(pilot)
+        assert app.table.key_at == "i"
+        assert app.table.place == 11
+        assert text_of(app.screen).splitlines()[before][0] == "i"
 
-    drive(app, do)
+    drive(app, do, size=(60, 6))
 
 
 def test_the_cursor_stays_in_the_table_when_its_row_goes():
@@ -71,52 +91,49 @@ def test_the_cursor_stays_in_the_table_when_its_row_goes():
     app = TableApp()
 
     async def do(pilot):
-        app.table.fill(rows("a", "b", "c"))
+        app.fill("a", "b", "c")
         await settle(pilot)
         app.table.go_to("c")
-        app.table.fill(rows("a"))
+        app.fill("a")
         await settle(pilot)
         assert app.table.key_at == "a"
-        app.table.fill([])
+        app.fill()
         await settle(pilot)
         assert app.table.key_at is None
 
     drive(app, do)
 
 
-def test_only_cells_that_changed_are_updated():
-    """A refill that changes one cell updates one cell."""
+def test_only_rows_in_view_are_drawn():
+    """Of 500 rows only those in view cost anything."""
     app = TableApp()
-    updated = []
 
     async def do(pilot):
-        app.table.fill(rows("a", "b", "c"))
-        await settle(pilot)
-        update = app.table.update_cell
-        app.table.update_cell = lambda *cell, **more: (updated.append(cell[:2]), update(*cell, **more))
-        changed = rows("a", "b", "c")
-        changed[1] = Row("b", {**changed[1].cells, "count": Content("9")})
-        app.table.fill(changed)
+        app.fill(*(f"r{each}" for each in range(500)))
         await settle(pilot)
 
-    drive(app, do)
-    assert updated == [("1", "count")]
+    drive(app, do, size=(60, 11))
+    assert set(app.drawn) == {f"r{each}" for each in range(10)}
 
 
-def test_a_cell_of_another_style_alone_is_updated():
-    """The same text in another colour is another cell."""
+def test_only_lines_that_changed_are_painted_again():
+    """A refill that changes one cell, or its style alone, paints one line."""
     app = TableApp()
-    updated = []
+    painted = []
 
     async def do(pilot):
-        app.table.fill(rows("a"))
+        app.fill("a", "b", "c")
         await settle(pilot)
-        app.table.update_cell = lambda *cell, **_: updated.append(cell[1])
-        app.table.fill([Row("a", {**rows("a")[0].cells, "name": Content.styled("a", "bold")})])
-        await settle(pilot)
+        app.table.rows.refresh_line = painted.append
+        app.table.rows.refresh = lambda *_, **__: painted.append("all")
+        app.fill("a", "b", "c", b=9)
+        assert painted == [1]
+        app.fill("a", "b", "c", b=9)
+        assert painted == [1]
+        app.fill("a", "b", "c", b=9, style="bold")
+        assert painted == [1, 0, 1, 2]
 
     drive(app, do)
-    assert updated == ["name"]
 
 
 def test_at_most_500_rows():
@@ -124,27 +141,27 @@ def test_at_most_500_rows():
     app = TableApp()
 
     async def do(pilot):
-        app.table.fill(rows(*(f"r{each}" for each in range(1_200))))
+        app.fill(*(f"r{each}" for each in range(1_200)))
         await settle(pilot)
-        assert app.table.row_count == 500
-        app.table.fill(rows("a"))
+        assert app.table.rows.count == 500
+        app.fill("a")
         await settle(pilot)
-        assert app.table.row_count == 1
+        assert app.table.rows.count == 1
 
     drive(app, do)
 
 
 def test_numbers_stand_at_the_right_and_long_text_ends_in_an_ellipsis():
-    """Cells are as wide as their column, whatever is in them."""
+    """Cells are as wide as their column, whatever is in them, and the columns' names stand above them."""
     app = TableApp(Column("name", "name", 6), Column("count", "count", 6, right=True))
 
     async def do(pilot):
-        app.table.fill([Row("a", {"name": Content("abcdefghij"), "count": Content("12")})])
+        app.fill("abcdefghij")
         await settle(pilot)
 
     text = drive(app, do, size=(20, 5))
     assert text.splitlines()[0] == "name     count"
-    assert text.splitlines()[1] == "abcde…      12"
+    assert text.splitlines()[1] == "abcde…      10"
 
 
 def test_another_width_shows_other_columns_and_keeps_the_cursor():
@@ -152,7 +169,7 @@ def test_another_width_shows_other_columns_and_keeps_the_cursor():
     app = TableApp()
 
     async def do(pilot):
-        app.table.fill(rows("a", "b", "c"))
+        app.fill("a", "b", "c")
         await settle(pilot)
         app.table.go_to("b")
         await pilot.resize_terminal(20, 10)
@@ -163,6 +180,42 @@ def test_another_width_shows_other_columns_and_keeps_the_cursor():
     drive(app, do, size=(60, 10))
 
 
+def test_keys_move_the_cursor():
+    """Arrows, pages and ends move within the rows there are."""
+    app = TableApp()
+    at = []
+
+    async def do(pilot):
+        app.fill(*(f"r{each}" for each in range(30)))
+        app.table.focus()
+        await settle(pilot)
+        for key in ("down", "pagedown", "end", "down", "up", "pageup", "home", "up"):
+            await pilot.press(key)
+            at.append(app.table.place)
+
+    drive(app, do, size=(60, 11))
+    assert at == [1, 11, 29, 29, 28, 18, 0, 0]
+
+
+def test_the_click_that_gives_the_focus_chooses_nothing():
+    """A row is chosen by a click on the cursor in a table that was already in use."""
+    app = TableApp()
+
+    async def do(pilot):
+        app.fill("a", "b")
+        await settle(pilot)
+        app.set_focus(None)
+        await pilot.click("Rows", offset=(1, 0))
+        assert app.chosen == []
+        await pilot.click("Rows", offset=(1, 0))
+        assert app.chosen == [0]
+        await pilot.click("Rows", offset=(1, 1))
+        assert app.table.place == 1
+
+    drive(app, do)
+    assert app.chosen == [0]
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), unique=True, max_size=26), max_size=8))
 def test_any_refill_shows_the_rows_of_the_last_one(fills):
@@ -171,9 +224,8 @@ def test_any_refill_shows_the_rows_of_the_last_one(fills):
 
     async def do(pilot):
         for names in fills:
-            app.table.fill(rows(*names))
+            app.fill(*names)
             await pilot.pause()
-        shown = [app.table.get_row_at(each)[0].plain.strip() for each in range(app.table.row_count)]
-        assert shown == (fills[-1] if fills else [])
 
-    drive(app, do, size=(60, 30))
+    shown = [line[0] for line in drive(app, do, size=(60, 30)).splitlines()[1:] if line]
+    assert shown == (fills[-1] if fills else [])
