@@ -58,8 +58,10 @@ def open_for_writing(path: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connectio
         return connection
 
 
-def open_for_reading(path: Path) -> sqlite3.Connection:
+def open_for_reading(path: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
     """A connection that cannot change the database at path and never blocks its writer.
+
+    `busy_ms`: how long it waits for somebody who has locked the whole file, milliseconds.
 
     Raises RecordError for a file that is missing, no database, not ours, or of another version.
     """
@@ -67,13 +69,13 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         raise RecordError(f"no database at {path}; name one, or record a run into it first")
     with failures(path):
         try:
-            connection = _open_read_only(path, "mode=ro")
+            connection = _open_read_only(path, "mode=ro", busy_ms)
         except sqlite3.OperationalError as error:
             # A write-ahead log wants a writable folder even of readers; with no log there, none is needed.
             code = error.sqlite_errorcode & 0xFF
             if code not in _NO_LOG or path.with_name(path.name + "-wal").exists():
                 raise
-            connection = _open_read_only(path, "mode=ro&immutable=1")
+            connection = _open_read_only(path, "mode=ro&immutable=1", busy_ms)
         with _closed_on_error(connection):
             version = _recognise(connection, path, may_be_empty=False)
             if version < VERSION:
@@ -127,10 +129,10 @@ def explained(path: Path, error: sqlite3.Error) -> GlassgateError:
     return StorageError(f"database {path} failed: {error}; check the disk and the folder's permissions")
 
 
-def _open_read_only(path: Path, options: str) -> sqlite3.Connection:
+def _open_read_only(path: Path, options: str, busy_ms: int) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?{options}"
     with _closed_on_error(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
-        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        connection.execute(f"PRAGMA busy_timeout = {busy_ms}")
         span_ids.register(connection)
         connection.execute("PRAGMA query_only = ON")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()

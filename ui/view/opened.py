@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ui.view.moment import RunRow
     from ui.view.source import Place
 
+BUSY_MS: Final = 500
+"""A database that is locked whole is tried so long before the screen says so, milliseconds."""
 PRUNED_SQL: Final = "SELECT coalesce(max(id), 0) FROM pruned"
 
 
@@ -29,7 +31,7 @@ class Opened:
         self._base = base
         self._clock = clock
         self._file = _file_of(place.database)
-        self.connection = open_for_reading(place.database)
+        self.connection = open_for_reading(place.database, busy_ms=BUSY_MS)
         self._pruned = -1
         self._version = -1
         self._memories: dict[int, Memory] = {}

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from ui.view.moment import Moment
 
 STARTING_SQL: Final = "SELECT number FROM passes WHERE run = ? AND start_ns >= ? ORDER BY start_ns, number LIMIT 1"
+# By number, the last pass that began before a time, and the one that follows a pass.
+EARLIER_SQL: Final = (
+    "SELECT number FROM passes WHERE run = ? AND number < ? AND start_ns < ? ORDER BY number DESC LIMIT 1"
+)
+FOLLOWING_SQL: Final = "SELECT number FROM passes WHERE run = ? AND number > ? ORDER BY number LIMIT 1"
 BEFORE_SQL: Final = "SELECT number FROM passes WHERE run = ? AND number < ? ORDER BY number DESC LIMIT 1"
 GROUPS_SQL: Final = f"""SELECT start_ns / {BUCKET_NS}, closed_gate, revision,
     count(*), min(number), max(number), max(start_ns), max(members), max(extend_tokens),
@@ -88,7 +93,8 @@ class Window:
 
         Raises sqlite3.Error.
         """
-        first = self._first_pass(moment)
+        first = first_since(moment, moment.from_ns)
+        first = moment.number + 1 if first is None else first
         if moment.number:
             self._cover(moment)
             self._settle(moment)
@@ -103,11 +109,6 @@ class Window:
         ]
         stretches.append(Stretch(last * BUCKET_NS, moment.at_ns + 1, self._last_bucket(moment, last)))
         return WindowView(moment, tuple(stretches), complete=self._decided_low <= first)
-
-    def _first_pass(self, moment: Moment) -> int:
-        """The first pass of the window; the one after the last where there is none."""
-        row = moment.connection.execute(STARTING_SQL, (moment.run.id, moment.from_ns)).fetchone()
-        return int(row[0]) if row is not None and row[0] <= moment.number else moment.number + 1
 
     def _cover(self, moment: Moment) -> None:
         """Take in the passes up to the moment that are not held yet, from the beginning of its window on."""
@@ -124,8 +125,8 @@ class Window:
         """Hold the stretches from `floor` to the moment and nothing else."""
         self._forget(floor)
         run = moment.run.id
-        row = moment.connection.execute(STARTING_SQL, (run, floor * BUCKET_NS)).fetchone()
-        first = min(row[0], moment.number) if row is not None else moment.number
+        found = first_since(moment, floor * BUCKET_NS)
+        first = moment.number if found is None else found
         # The pass before the first may have been repeated into the window.
         before = moment.connection.execute(BEFORE_SQL, (run, first)).fetchone()
         self._take(moment, first, moment.number, before[0] if before else first)
@@ -230,8 +231,7 @@ class Window:
         if moment.following or not self._high:
             return self._buckets.get(index, _EMPTY)
         execute, run = moment.connection.execute, moment.run.id
-        row = execute(STARTING_SQL, (run, index * BUCKET_NS)).fetchone()
-        first = int(row[0]) if row is not None and row[0] <= moment.number else None
+        first = first_since(moment, index * BUCKET_NS)
         bucket = Bucket() if first is None else _cut(moment, index, first)
         before = execute(BEFORE_SQL, (run, moment.number + 1 if first is None else first)).fetchone()
         repeats_from = before[0] if before is not None else 0
@@ -241,6 +241,20 @@ class Window:
             if come:
                 bucket.repeats[gate] += come
         return bucket
+
+
+def first_since(moment: Moment, from_ns: int) -> int | None:
+    """The first pass, by number, of those up to the moment that began at a time or later; None for none.
+
+    Where the clock was set back, passes that began before that time may follow it. Raises sqlite3.Error.
+    """
+    execute, run = moment.connection.execute, moment.run.id
+    row = execute(STARTING_SQL, (run, from_ns)).fetchone()
+    if row is None or row[0] > moment.number:
+        return None
+    earlier = execute(EARLIER_SQL, (run, row[0], from_ns)).fetchone()
+    (first,) = execute(FOLLOWING_SQL, (run, earlier[0] if earlier is not None else -1)).fetchone()
+    return int(first)
 
 
 def _cut(moment: Moment, index: int, first: int) -> Bucket:

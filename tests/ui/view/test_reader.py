@@ -1,0 +1,267 @@
+"""The reader's thread: the newest ask is answered, errors are told beside what was shown, and it closes cleanly."""
+
+import shutil
+import sqlite3
+import threading
+import time
+from contextlib import closing
+
+import msgspec
+import pytest
+
+from estimator.errors import RecordError
+from store.retention import prune
+from store.schema import VERSION
+from tests.ui.view.showing import S
+from ui.view.reader import Reader
+from ui.view.snapshot import Ask
+from ui.view.source import Source
+
+WAIT_S = 10.0
+
+
+class Heard:
+    """Takes what a reader tells, and waits for what a test expects."""
+
+    def __init__(self):
+        self.snapshots = []
+        self.news = threading.Condition()
+
+    def tell(self, snapshot):
+        """Take a snapshot."""
+        with self.news:
+            self.snapshots.append(snapshot)
+            self.news.notify_all()
+
+    def until(self, fits=bool, since=0):
+        """The first snapshot that fits, of those after the first `since`."""
+        deadline = time.monotonic() + WAIT_S
+        with self.news:
+            while not (found := [each for each in self.snapshots[since:] if fits(each)]):
+                assert self.news.wait(max(0.0, deadline - time.monotonic())), self.snapshots[-1:]
+            return found[0]
+
+
+class Scripted:
+    """Answers as a test says."""
+
+    def __init__(self, snapshot):
+        self.snapshot, self.asks, self.interrupted, self.closed = snapshot, [], False, False
+        self.changed = False
+        self.error = None
+        self.hold = threading.Event()
+        self.hold.set()
+
+    def answer(self, ask):
+        """Note the ask, wait while held, and answer."""
+        self.asks.append(ask)
+        assert self.hold.wait(WAIT_S)
+        if self.error is not None:
+            raise self.error
+        return msgspec.structs.replace(self.snapshot, ask=ask)
+
+    def interrupt(self):
+        """Note it, and let go."""
+        self.interrupted = True
+        self.hold.set()
+
+    def close(self):
+        """Note it."""
+        self.closed = True
+
+
+@pytest.fixture
+def heard():
+    """What the reader told."""
+    return Heard()
+
+
+@pytest.fixture
+def read(heard):
+    """A reader of a source, started; all are closed at the end."""
+    started = []
+
+    def start(source, view=None):
+        reader = Reader(source, view)
+        started.append(reader)
+        reader.start(heard.tell)
+        return reader
+
+    yield start
+    for reader in started:
+        reader.close()
+
+
+@pytest.fixture
+def scripted(show, read):
+    """A reader whose answers a test scripts."""
+    script = Scripted(show(140))
+    return script, read(None, lambda: script)
+
+
+def test_the_recording_is_answered(read, heard, recording):
+    """An ask is answered from another thread with what was asked for."""
+    reader = read(Source.open(str(recording), recording.parent))
+    reader.ask(Ask(at_ns=140 * S))
+    assert heard.until(lambda each: each.complete).head.at_ns == 140 * S
+    reader.ask(Ask(at_ns=200 * S, panels=frozenset({"log"})))
+    assert heard.until(lambda each: each.head.at_ns == 200 * S).log.lines
+
+
+def test_the_newest_ask_is_answered_and_older_ones_are_left_out(scripted, heard):
+    """Asks that come while a read is under way are not queued: only the newest of them is answered."""
+    script, reader = scripted
+    script.hold.clear()
+    for number in range(50):
+        reader.ask(Ask(open_pass=number))
+    script.hold.set()
+    heard.until(lambda each: each.ask.open_pass == 49)
+    assert script.asks[-1].open_pass == 49
+    assert len(script.asks) <= 3
+
+
+def test_nothing_is_read_when_nothing_changed(scripted, heard):
+    """A run that ended is read once for an ask; one that has moved on is read again, four times a second at most."""
+    script, reader = scripted
+    reader.ask(Ask())
+    heard.until()
+    time.sleep(0.6)
+    assert len(script.asks) == 1
+    script.changed = True
+    began = time.monotonic()
+    time.sleep(1.1)
+    script.changed = False
+    assert 1 <= len(script.asks) - 1 <= 4 * (time.monotonic() - began) + 1
+
+
+def test_an_error_is_told_once_beside_what_was_shown(scripted, heard):
+    """An error leaves the last snapshot on the screen with the problem; it is not told again and again, and ends."""
+    script, reader = scripted
+    reader.ask(Ask())
+    shown = heard.until()
+    script.error = RecordError("the database is gone; bring it back")
+    script.changed = True
+    problem = heard.until(lambda each: each.problem)
+    assert problem.problem == "the database is gone; bring it back"
+    assert problem.head == shown.head
+    time.sleep(0.8)
+    assert sum(bool(each.problem) for each in heard.snapshots) == 1
+    script.error = None
+    count = len(heard.snapshots)
+    heard.until(lambda each: not each.problem, since=count)
+
+
+def test_an_error_before_anything_was_read_has_an_empty_head(read, heard, tmp_path):
+    """A database that is none is a problem on an empty screen, not an exception."""
+    (tmp_path / "no.db").write_text("this is no database" * 100)
+    reader = read(Source.open(str(tmp_path / "no.db"), tmp_path))
+    reader.ask(Ask())
+    snapshot = heard.until(lambda each: each.problem)
+    assert "is not a sound SQLite database" in snapshot.problem
+    assert (snapshot.head.run, snapshot.head.queue) == ("", None)
+
+
+def test_closing_interrupts_a_read_and_tells_no_more(scripted, heard):
+    """Closing while a read goes on interrupts it, ends the thread, and hands over nothing afterwards."""
+    script, reader = scripted
+    script.hold.clear()
+    reader.ask(Ask())
+    while not script.asks:
+        time.sleep(0.01)
+    reader.close()
+    assert script.interrupted
+    assert script.closed
+    assert heard.snapshots == []
+    assert not any(thread.name == "glassgate-reader" and thread.is_alive() for thread in threading.enumerate())
+
+
+def test_closing_twice_or_before_an_ask_does_nothing_more(scripted):
+    """A reader that was never asked closes at once, and a second time without effect."""
+    script, reader = scripted
+    reader.close()
+    reader.close()
+    assert script.closed
+
+
+def test_a_replaced_database_is_read_anew(read, heard, growing, recording, tmp_path):
+    """When another file takes the database's place, the answers are of the new one."""
+    path = tmp_path / "shown.db"
+    shutil.copyfile(growing(40), path)
+    reader = read(Source.open(str(path), tmp_path))
+    reader.ask(Ask())
+    before = heard.until(lambda each: each.complete)
+    shutil.copyfile(recording / "glassgate.db", tmp_path / "new.db")
+    (tmp_path / "new.db").rename(path)
+    after = heard.until(lambda each: each.head.last_pass != before.head.last_pass)
+    assert (after.problem, after.head.presence) == ("", "ended")
+
+
+def test_a_database_that_goes_and_comes_back(read, heard, growing, tmp_path):
+    """A database that vanishes is a problem with what was shown kept; when it is there again the problem is over."""
+    path = tmp_path / "shown.db"
+    shutil.copyfile(growing(40), path)
+    reader = read(Source.open(str(path), tmp_path))
+    reader.ask(Ask())
+    before = heard.until(lambda each: each.complete)
+    path.rename(tmp_path / "away.db")
+    gone = heard.until(lambda each: each.problem)
+    assert gone.head == before.head
+    (tmp_path / "away.db").rename(path)
+    count = len(heard.snapshots)
+    back = heard.until(lambda each: not each.problem, since=count)
+    assert back.head.last_pass == before.head.last_pass
+
+
+def test_pruning_is_seen(read, heard, recording, tmp_path):
+    """Passes that are pruned while they are shown are gone from the next answer, and the log says so."""
+    path = tmp_path / "shown.db"
+    shutil.copyfile(recording / "glassgate.db", path)
+    reader = read(Source.open(str(path), tmp_path))
+    reader.ask(Ask(rows=500, panels=frozenset({"live", "log"})))
+    before = heard.until(lambda each: each.complete)
+    prune(path, max_bytes=path.stat().st_size // 2)
+    after = heard.until(lambda each: each.complete and len(each.passes) < len(before.passes))
+    assert after.head.first_ns > before.head.first_ns
+    assert any(line.kind == "prune" for line in after.log.lines)
+
+
+def test_a_database_carried_to_a_newer_version_says_so(read, heard, recording, tmp_path):
+    """A newer Glassgate that carries the database on makes the screen say so, with the last numbers kept."""
+    path = tmp_path / "shown.db"
+    shutil.copyfile(recording / "glassgate.db", path)
+    reader = read(Source.open(str(path), tmp_path))
+    reader.ask(Ask())
+    before = heard.until(lambda each: each.complete)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(f"PRAGMA user_version = {VERSION + 1}")
+    problem = heard.until(lambda each: each.problem)
+    assert f"schema version {VERSION + 1}" in problem.problem
+    assert problem.head == before.head
+
+
+def test_a_record_of_another_making_is_a_problem(read, heard, recording, tmp_path):
+    """A value that this Glassgate has no word for becomes a problem that names the database, not a dead thread."""
+    path = tmp_path / "shown.db"
+    shutil.copyfile(recording / "glassgate.db", path)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("PRAGMA foreign_keys = OFF")
+        database.execute("UPDATE passes SET closed_gate = 250, closed_reason = 250")
+    reader = read(Source.open(str(path), tmp_path))
+    reader.ask(Ask())
+    assert "cannot show" in heard.until(lambda each: each.problem).problem
+
+
+def test_a_locked_database_is_waited_for(read, heard, recording, tmp_path):
+    """A database that is locked whole is a problem; once it is free it is shown."""
+    path = tmp_path / "shown.db"
+    shutil.copyfile(recording / "glassgate.db", path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        database.execute("BEGIN EXCLUSIVE")
+        database.execute("UPDATE runs SET engine = engine")
+        database.execute("COMMIT")
+        reader = read(Source.open(str(path), tmp_path))
+        reader.ask(Ask())
+        assert "locked" in heard.until(lambda each: each.problem).problem
+    count = len(heard.snapshots)
+    heard.until(lambda each: not each.problem, since=count)
