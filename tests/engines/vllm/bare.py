@@ -1,21 +1,23 @@
-"""vLLM's real scheduler without a model: a configuration, a pool of blocks, requests, and steps whose tokens we make up."""
+"""The real scheduler of vLLM without a model: a configuration, a pool, requests, and steps whose tokens we make up."""
 
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+    from vllm.v1.core.sched.output import SchedulerOutput
 
 BLOCK = 16
 VOCABULARY = 500
@@ -48,7 +50,7 @@ def build(scheduler_class: type, config: VllmConfig, blocks: int = 1000) -> Any:
 
 def tokens(count: int, seed: int) -> list[int]:
     """Token ids; with the same seed a longer list begins with a shorter one."""
-    draw = random.Random(seed)
+    draw = random.Random(seed)  # noqa: S311 - the same tokens every time
     return [draw.randrange(3, VOCABULARY) for _ in range(count)]
 
 

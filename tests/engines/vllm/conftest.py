@@ -24,11 +24,11 @@ for name in [each for each in os.environ if each.startswith("GLASSGATE")]:
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
 
-import bare
-import reading
+import bare  # noqa: E402 - the environment comes first
+import reading  # noqa: E402 - the environment comes first
 
-from controller.engines.vllm import start
-from controller.engines.vllm.scheduler import GlassgateScheduler
+from controller.engines.vllm import start  # noqa: E402 - the environment comes first
+from controller.engines.vllm.scheduler import GlassgateScheduler, with_glassgate  # noqa: E402 - the environment comes first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,6 +73,4 @@ def scene(
 
 def start_class(stock: type) -> type:
     """A subclass of vLLM's scheduler with Glassgate in it."""
-    from controller.engines.vllm.scheduler import with_glassgate  # noqa: PLC0415 - imports the engine
-
     return with_glassgate(stock)

@@ -171,7 +171,8 @@ def test_no_knob_is_turned_within_a_pass(scene, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "change", [{"page_size": 32}, {"chunked_prefill_size": 128}, {"max_prefill_tokens": 9}, {"shared_kv_batching": True}]
+    "change",
+    [{"page_size": 32}, {"chunked_prefill_size": 128}, {"max_prefill_tokens": 9}, {"shared_kv_batching": True}],
 )
 def test_a_knob_that_the_engine_fixed_is_refused_with_the_reason(scene, change):
     """What vLLM lays out when it starts cannot be turned, and the answer says why."""

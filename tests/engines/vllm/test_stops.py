@@ -86,7 +86,7 @@ def test_a_prompt_that_may_not_be_cut(scene):
 
 
 def test_a_whole_prompt_that_the_pool_has_no_room_for(scene):
-    """vLLM lets a prompt in when all of it fits: blocks needed against blocks free, in tokens."""
+    """A prompt enters when all of it fits: blocks needed against blocks free, in tokens."""
     scheduler, record = scene(blocks=21, max_num_batched_tokens=64)
     add(scheduler, "a", prompt=160, output=1)
     bare.step(scheduler)
@@ -288,5 +288,9 @@ def test_the_counts_of_every_pass_add_up(scene):
     passes = record.passes
     for passed in passes:
         assert_counts_add_up(passed)
-    assert {closed_by(passed) for passed in passes} >= {"request_slots/slots", "kv_capacity/pool", "request_count/limit"}
+    assert {closed_by(passed) for passed in passes} >= {
+        "request_slots/slots",
+        "kv_capacity/pool",
+        "request_count/limit",
+    }
     assert scheduler._glassgate.requests.queued_tokens == 0
