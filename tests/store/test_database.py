@@ -288,13 +288,13 @@ def test_a_database_in_a_folder_nobody_writes_to_can_be_read(database, world, mo
     tried = []
     real = opening._open_read_only
 
-    def refuse_log(path, options):
+    def refuse_log(path, options, busy_ms):
         tried.append(options)
         if "immutable" not in options:
             error = sqlite3.OperationalError("unable to open database file")
             error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
             raise error
-        return real(path, options)
+        return real(path, options, busy_ms)
 
     monkeypatch.setattr(opening, "_open_read_only", refuse_log)
     assert run_query(database, "SELECT count(*) FROM decisions").rows == [(1,)]
