@@ -37,6 +37,7 @@ class Settings(BaseSettings):
     prometheus: KnobText = None
     smoke: KnobText = None
     can_never: KnobText = None
+    park: KnobText = None
     shared_kv_batching: KnobText = None
     max_requests: KnobText = None
     max_extend_tokens: KnobText = None

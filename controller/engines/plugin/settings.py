@@ -40,6 +40,7 @@ class PluginSettings:
     smoke: str = "warn"
     """`off`, `warn` or `require`."""
     can_never: bool = False
+    park: bool = True
     sources: dict[str, str] = field(default_factory=dict)
 
     @property

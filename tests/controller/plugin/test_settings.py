@@ -54,12 +54,12 @@ def test_without_anything_set_the_plug_in_is_careful():
 def test_every_setting_is_read(monkeypatch, tmp_path):
     """Each setting that is no knob has its effect when it is set by its variable."""
     for name, value in (("HOME", str(tmp_path)), ("COLLECTOR", "off"), ("DATABASE", "/x/y.db"), ("PROMETHEUS", "9464"),
-                        ("SMOKE", "OFF"), ("CAN_NEVER", "on")):  # fmt: skip
+                        ("SMOKE", "OFF"), ("CAN_NEVER", "on"), ("PARK", "off")):  # fmt: skip
         monkeypatch.setenv(f"GLASSGATE_{name}", value)
     found = read_settings()
     assert (found.runs, found.collector, str(found.database)) == (tmp_path / "runs", False, "/x/y.db")
-    assert (found.prometheus, found.smoke, found.can_never) == ("9464", "off", True)
-    assert len(SETTING_SPECS) == 6
+    assert (found.prometheus, found.smoke, found.can_never, found.park) == ("9464", "off", True, False)
+    assert len(SETTING_SPECS) == 7
 
 
 @pytest.mark.parametrize(
