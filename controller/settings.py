@@ -46,7 +46,7 @@ SETTING_SPECS: Final = (
         "the start-up allocation: not made, told when it does not fit, or a start is refused when it does not fit",
     ),
     SettingSpec("can_never", "switch", "off", "abort a request that can never fit, instead of letting it wait"),
-    SettingSpec("park", "switch", "on", "a continuing chunk waits while the pool has no room for a page of it (SGLang)"),
+    SettingSpec("park", "switch", "on", "a continuing chunk waits while there is no room for a page of it (SGLang)"),
 )
 SETTING_NAMES: Final = (*(spec.name for spec in SETTING_SPECS), *(spec.name for spec in KNOB_SPECS))
 """Every name that may stand in the file, and with GLASSGATE_ before it in the environment."""
