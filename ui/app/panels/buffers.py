@@ -53,9 +53,10 @@ class BuffersPanel(PartPanel):
     HELP = """The estimated peak of temporary device buffers of each batch, over the last five minutes. It is worked out
 from the batch's lengths; nothing is measured while the engine runs.
 
-* **The chart**: the largest estimate of each stretch of time, stacked by part; a letter is a part (the line under it
-  says which, with its bytes in the last batch). A stretch without a batch is blank. Lines across: the *limit* in force
-  (`max_buffer_bytes`) and *smoke*, what the allocation at start-up really took on its tightest device.
+* **The chart**: the largest estimate of each stretch of time, stacked by part; a letter is a part. The line under it
+  says which, with its bytes in the largest estimate of the window. A stretch without a batch is blank. Lines across:
+  the *limit* in force (`max_buffer_bytes`) and *smoke*, what the allocation at start-up really took on its tightest
+  device. One request alone may go over the limit: the first member of a batch passes it.
 * **safety**: what the estimate is multiplied by for what it does not cover.
 * **Windows**: the buffers of the last batch, the largest first; a mark under each phase in which a buffer is alive,
   its shape the stream: █ compute, ▒ transfer, ▓ gather, ░ prefetch. The row *held* is the sum of each phase; the peak
@@ -115,8 +116,14 @@ def _few_lines(buffers: Buffers, width: int) -> Content:
     first = Content.assemble(cell(drawn, _GATE), cell(told))
     if all(each is None for each in points):
         first = cell(_NO_BATCH, DIM)
-    parts = "  ".join(f"{name} {size(held)}" for name, held in _last_parts(buffers))
-    return lines([first, cell(f"limit {_limit(buffers)}  smoke {_smoke(buffers)}"), cell(parts, DIM)])
+    parts = "  ".join(f"{name} {size(held)}" for name, held in _most_parts(buffers))
+    return lines(
+        [
+            first,
+            cell(f"limit {_limit(buffers)}  smoke {_smoke(buffers)}"),
+            cell(f"most {with_unit(buffers.most, 'bytes')}  {parts}", DIM),
+        ]
+    )
 
 
 def _limit(buffers: Buffers) -> str:
@@ -148,10 +155,11 @@ def _told(buffers: Buffers) -> Content:
     return lines([first, Content.assemble(smoke, verdict)])
 
 
-def _last_parts(buffers: Buffers) -> tuple[tuple[str, int], ...]:
-    """The parts of the newest estimate that has any, the largest first."""
-    found: tuple[tuple[str, int], ...] = next((each.parts for each in reversed(buffers.points) if each.parts), ())
-    return tuple(sorted(((name, held) for name, held in found if held), key=lambda part: -part[1]))
+def _most_parts(buffers: Buffers) -> tuple[tuple[str, int], ...]:
+    """The parts of the largest estimate of the window, the largest part first."""
+    most = max(buffers.points, key=lambda point: -1 if point.peak is None else point.peak, default=None)
+    parts = () if most is None else most.parts
+    return tuple(sorted(((name, held) for name, held in parts if held), key=lambda part: -part[1]))
 
 
 def _order(points: tuple[BufferPoint, ...]) -> list[str]:
@@ -191,19 +199,19 @@ def _draw(chart: Chart, buffers: Buffers) -> None:
 
 
 def _parts(buffers: Buffers, width: int) -> Content:
-    """Which letter is which part, with its bytes in the last batch."""
+    """Which letter is which part, with its bytes in the largest estimate of the window."""
     order = _order(buffers.points)
-    last = dict(_last_parts(buffers))
+    most = dict(_most_parts(buffers))
     if not order:
         return cell(_NO_BATCH if all(each.peak is None for each in buffers.points) else "b the estimate", DIM)
     told = [
         Content.assemble(
             cell(_LETTERS.get(name, "o"), f"bold {_style(place)}"),
-            cell(f" {name} {with_unit(last.get(name), 'bytes')}"),
+            cell(f" {name} {size(most.get(name, 0))}"),
         )
         for place, name in enumerate(order)
     ]
-    return flow(told, width, 2)
+    return flow([cell(f"most {with_unit(buffers.most, 'bytes')}:", DIM), *told], width, 2)
 
 
 def _windows(buffers: Buffers) -> Content:

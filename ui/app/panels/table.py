@@ -124,6 +124,7 @@ class KeyedTable(Vertical):
     DEFAULT_CSS = """
     KeyedTable { height: 1fr; }
     KeyedTable > Static { height: 1; text-wrap: nowrap; }
+    KeyedTable > Rows { scrollbar-size-horizontal: 0; }
     """
 
     def __init__(self, columns: Sequence[Column], *, id: str | None = None) -> None:  # noqa: A002 - Textual's word
