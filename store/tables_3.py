@@ -37,6 +37,8 @@ INDEXES: Final = (
     "CREATE INDEX retractions_at ON retractions (run, at_ns)",
     # screen: the requests that were aborted last, in its log
     "CREATE INDEX requests_aborted ON requests (run, end_ns) WHERE ended = 'abort'",
+    # screen: the alarms that stand, however many came after them
+    "CREATE INDEX alarms_open ON alarms (run, number) WHERE closed_ns IS NULL",
 )
 
 _VIEWS: Final = {

@@ -7,7 +7,7 @@ import pytest
 from store import looks, tables, tables_2, tables_3, why
 from store.database import reading
 from store.named import NAMED
-from ui.view import happened
+from ui.view import alarms, happened
 
 WHY_SQL = {name: getattr(module, name) for module in (why, looks) for name in dir(module) if name.endswith("_SQL")}
 
@@ -74,7 +74,13 @@ def test_a_scan_would_be_seen(recorded):
 
 def test_every_index_is_used(recorded):
     """Each index of the schema is in the plan of a named query, of `why` or of the screen."""
-    statements = (*WHY_SQL.values(), *(query.sql for query in NAMED.values()), happened.ABORTED_SQL, happened.BACK_SQL)
+    statements = (
+        *WHY_SQL.values(),
+        *(query.sql for query in NAMED.values()),
+        happened.ABORTED_SQL,
+        happened.BACK_SQL,
+        alarms.OPEN_SQL,
+    )
     with reading(recorded) as connection:
         steps = " ".join(step for sql in statements for step in plan(connection, sql))
     indexes = {

@@ -16,14 +16,21 @@ if TYPE_CHECKING:
 
     from ui.view.moment import Moment
 
-ALARMS_SQL: Final = """SELECT a.number, a.alarm, a.opened_ns, a.last_ns, a.closed_ns, a.count, a.measured, a.threshold,
+_LOOKED_AT: Final = 2_000
+"""So many of the alarms raised last are looked at, beside those that were never over."""
+_RAISED: Final = f"""SELECT number FROM (
+    SELECT number FROM alarms WHERE run = :run AND opened_ns <= :at ORDER BY number DESC LIMIT {_LOOKED_AT})
+UNION SELECT number FROM (
+    SELECT number FROM alarms INDEXED BY alarms_open WHERE run = :run AND closed_ns IS NULL AND opened_ns <= :at
+    ORDER BY number DESC LIMIT {_LOOKED_AT})"""  # noqa: S608 - our own constants
+ALARMS_SQL: Final = f"""SELECT a.number, a.alarm, a.opened_ns, a.last_ns, a.closed_ns, a.count, a.measured, a.threshold,
     a.unit, a.request, q.id, g.gate, a.detail, k.meaning
-FROM alarms a JOIN alarm_kinds k ON k.alarm = a.alarm
+FROM ({_RAISED}) f CROSS JOIN alarms a ON a.run = :run AND a.number = f.number
+JOIN alarm_kinds k ON k.alarm = a.alarm
 LEFT JOIN requests q ON q.run = a.run AND q.number = a.request LEFT JOIN gates g ON g.id = a.gate
-WHERE a.run = :run AND a.opened_ns <= :at
-ORDER BY a.closed_ns IS NOT NULL AND a.closed_ns <= :at, a.opened_ns DESC, a.number DESC LIMIT :limit"""
-OPEN_SQL: Final = """SELECT count(*) FROM alarms
-WHERE run = :run AND opened_ns <= :at AND (closed_ns IS NULL OR closed_ns > :at)"""
+ORDER BY a.closed_ns IS NOT NULL AND a.closed_ns <= :at, a.opened_ns DESC, a.number DESC LIMIT :limit"""  # noqa: S608
+OPEN_SQL: Final = f"""SELECT count(*) FROM ({_RAISED}) f CROSS JOIN alarms a ON a.run = :run AND a.number = f.number
+WHERE a.closed_ns IS NULL OR a.closed_ns > :at"""  # noqa: S608 - our own text
 
 
 def read_alarms(moment: Moment) -> tuple[AlarmRow, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from ui.view.source import Source
 
 LIST_NS: Final = 5_000_000_000
-"""The folder of runs is listed again after so long."""
+"""The folder of runs is listed again after so long, or after LIST_SHARE times as long as it took, if that is longer."""
+LIST_SHARE: Final = 100
 
 
 class Runs:
@@ -28,6 +30,7 @@ class Runs:
         self._source = source
         self._clock = clock
         self._listed_ns = -1
+        self._wait_ns = LIST_NS
         self._asked = False
         self._elsewhere: list[RunChoice] = []
         self._states: dict[tuple[str, int], Presence] = {}
@@ -40,7 +43,7 @@ class Runs:
     def choices(self, rows: list[RunRow], opened: Opened | None, *, whole: bool = False) -> tuple[RunChoice, ...]:
         """The runs of the open database, the latest first, and then the others."""
         now_ns = self._clock.monotonic_ns()
-        if whole or (self._asked and (self._listed_ns < 0 or now_ns - self._listed_ns >= LIST_NS)):
+        if whole or (self._asked and (self._listed_ns < 0 or now_ns - self._listed_ns >= self._wait_ns)):
             self._list(now_ns)
         self._asked = True
         found = []
@@ -61,10 +64,12 @@ class Runs:
 
     def _list(self, now_ns: int) -> None:
         self._listed_ns = now_ns
+        began_ns = time.perf_counter_ns()
         self._elsewhere = []
         for folder in self._source.folders():
             with suppress(GlassgateError):
                 self._elsewhere.append(choice_of(folder))
+        self._wait_ns = max(LIST_NS, LIST_SHARE * (time.perf_counter_ns() - began_ns))
         self._states = {(choice.run, choice.rank): choice.presence for choice in self._elsewhere}
 
 
