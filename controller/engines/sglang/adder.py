@@ -6,6 +6,7 @@ The stock verdicts stay the engine's. Written for SGLang 0.5.23, `sglang.srt.man
 from __future__ import annotations
 
 from functools import cache
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from sglang.srt.managers.schedule_policy import PrefillAdder
@@ -75,6 +76,8 @@ class GatedAdder(PrefillAdder):
         self.estimate: Any = None
         self.terms: Terms | None = None
         self.trying: Look | None = None
+        self.decided_ns = 0
+        """When the last candidate was tried."""
         if self.desk is not None:
             try:
                 self.memory_budget.__class__ = watched(self.memory_budget.__class__)
@@ -123,6 +126,7 @@ class GatedAdder(PrefillAdder):
             look.stop = terms.judge_turn(members)
         verdict = OTHER if look.stop is not None else super().add_one_req(req, has_chunked_req, truncation_align_size)
         self.trying = None
+        self.decided_ns = monotonic_ns()
         look.verdict = verdict
         if len(self.can_run_list) > members:
             look.chunked = self.new_chunked_req is req

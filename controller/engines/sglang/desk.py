@@ -6,12 +6,12 @@ Whatever fails in here is said once, and the stock class decides from then on.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from controller.engines.sglang import causes
+from controller.engines.sglang.ledger import RequestLedger
 from controller.engines.sglang.look import Stop, Try
-from controller.records import Preempt
-from controller.vocabulary import Gate, Reason
+from controller.vocabulary import Gate, HostHit, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,22 +20,6 @@ if TYPE_CHECKING:
     from controller.engines.sglang.hits import LoadWatch
     from controller.engines.sglang.look import Look
     from controller.engines.sglang.terms import Terms
-
-KEPT: Final = "_glassgate"
-"""The attribute of SGLang's request under which a `Kept` is found."""
-
-
-class Kept:
-    """What is known of a request from one pass to the next."""
-
-    __slots__ = ("ended", "number", "queued")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        """Its number in the run."""
-        self.queued = 0
-        """Tokens it counts for in the queue; 0 while it does not wait."""
-        self.ended = False
 
 
 class Found(NamedTuple):
@@ -56,6 +40,7 @@ class Desk:
 
     def __init__(self, record: EngineRecord, terms: Terms, *, aborts_never: bool = False) -> None:
         self.record = record
+        self.ledger = RequestLedger(record)
         self.terms = terms
         """In force from the next pass on."""
         self.aborts_never = aborts_never
@@ -69,10 +54,11 @@ class Desk:
         self.found = Found(0, 0, 0, 0)
         self.slots_left = 0
         self.skips: dict[int, Stop] = {}
+        """Why the engine's loop passed over a candidate, by the identity of its request."""
         self.doomed: list[Any] = []
         """Requests that can never fit and are to be aborted once the pass is over."""
-        self.queued_tokens = 0
-        self._next_number = 0
+        self.no_hit = HostHit.DISABLED
+        """What a candidate without a host hit has."""
 
     def fail(self, error: BaseException) -> None:
         """Something of ours failed: say so once, and let the stock class decide from here on."""
@@ -86,19 +72,6 @@ class Desk:
         if self.on_failure is not None:
             self.on_failure()
 
-    def kept(self, request: Any) -> Kept:
-        """What is known of a request; it gets its number when it is first seen."""
-        known: Kept | None = request.__dict__.get(KEPT)
-        if known is None:
-            known = Kept(self._next_number)
-            self._next_number += 1
-            setattr(request, KEPT, known)
-        return known
-
-    def number(self, request: Any) -> int:
-        """A request's number in the run."""
-        return self.kept(request).number
-
     # What the adder asks
 
     def open(self, adder: Any) -> Terms:
@@ -110,14 +83,20 @@ class Desk:
             adder.rem_input_tokens = limits.input_budget - mixed
         if limits.chunk_budget is not None and adder.rem_chunk_tokens is not None:
             adder.rem_chunk_tokens = min(adder.rem_chunk_tokens, limits.chunk_budget - mixed)
-        tree, running = adder.tree_cache, adder.running_batch
-        evictable = tree.full_evictable_size() if tree.supports_mamba() else tree.evictable_size()
-        free = adder.token_to_kv_pool_allocator.available_size()
-        self.found = Found(free, evictable, budget.total_offset, 0 if running is None else len(running.reqs))
+        self._find(adder.tree_cache, adder.token_to_kv_pool_allocator, adder.running_batch, budget.total_offset)
         self.adder = adder
         if limits.max_buffer is not None and terms.estimator is not None:
             adder.estimate = terms.estimator.empty
         return terms
+
+    def look_around(self, scheduler: Any, running_batch: Any) -> None:
+        """The pool as a pass finds it that made no adder; what it would reserve for running requests is not summed."""
+        self._find(scheduler.tree_cache, scheduler.token_to_kv_pool_allocator, running_batch, 0)
+
+    def _find(self, tree: Any, allocator: Any, running: Any, reserved: float) -> None:
+        evictable = tree.full_evictable_size() if tree.supports_mamba() else tree.evictable_size()
+        count = 0 if running is None else len(running.reqs)
+        self.found = Found(allocator.available_size(), evictable, reserved, count)
 
     def parks(self, adder: Any, look: Look) -> bool:
         """Whether the continuing chunk waits for room; with less room than it wants it is cut to whole pages.
@@ -186,9 +165,7 @@ class Desk:
 
     def preempted(self, request: Any, given_back: list[Any]) -> None:
         """Running requests gave their KV back for one of higher priority."""
-        number, at_ns = self.number(request), self.record.now
-        for each in given_back:
-            self.record.note(Preempt(self.number(each), at_ns, number))
+        self.ledger.preempted(given_back, request)
 
 
 class _Shape(NamedTuple):

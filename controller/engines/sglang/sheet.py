@@ -76,7 +76,7 @@ class Sheet:
         closed: Stop | None = None
         tried = 0
         for place in range(adder.tops):
-            request = queue[place]
+            request = queue[place] if place < len(queue) else None
             if tried < len(looks) and looks[tried].request is request:
                 closed = self._candidate(looks[tried])
                 tried += 1
@@ -85,8 +85,8 @@ class Sheet:
             else:
                 closed = None
                 self.told(request, self._skipped(request))
-        if tried < len(looks):
-            raise RuntimeError(f"{len(looks) - tried} of {len(looks)} candidates stand elsewhere in the queue")
+        for look in looks[tried:]:  # the queue was changed under the loop
+            closed = self._candidate(look)
         if adder.closed_at_top:
             closed = adder.chunk.stop if adder.parked else adder.spent
         budget = adder.memory_budget
