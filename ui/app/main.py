@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ui.app.screen import Glassgate
 from ui.view.reader import Reader
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ui.view.reader import SnapshotReader
     from ui.view.snapshot import Ask
     from ui.view.source import Source
+
+_LOOK_SECONDS: Final = 0.01
 
 
 def run_screen(
@@ -64,7 +66,8 @@ async def picture(
 
 
 async def settled(app: Glassgate, pilot: Pilot[None]) -> None:
-    """Wait until everything is mounted and nothing is left to be drawn."""
-    await app.complete.wait()
+    """Wait until everything is mounted and nothing is left to be drawn; an app that failed is not waited for."""
+    while not app.complete.is_set() and app.return_code is None:
+        await pilot.pause(_LOOK_SECONDS)
     await pilot.pause()
     await pilot.pause()

@@ -83,6 +83,6 @@ def parse_web_address(text: str) -> Address:
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
-    if not host or parts.path or parts.username:
+    if not host or parts.path or parts.username or any(each.isspace() for each in text):
         raise UsageError(f"--web {text!r} is no address; write --web=HOST:PORT, such as --web=127.0.0.1:8000")
     return Address(host, DEFAULT_PORT if port is None else port)

@@ -6,6 +6,7 @@ import msgspec
 
 from controller.vocabulary import LADDER_GATES, unit_of
 from ui.app.direct import DirectReader
+from ui.app.main import settled
 from ui.app.screen import Glassgate
 from ui.view import snapshot as s
 
@@ -234,9 +235,7 @@ def drive(app, do=None, size=(120, 35)):
 
 async def settle(pilot):
     """Wait until all is mounted and drawn."""
-    await pilot.app.complete.wait()
-    await pilot.pause()
-    await pilot.pause()
+    await settled(pilot.app, pilot)
 
 
 def text_of(app):

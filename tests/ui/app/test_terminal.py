@@ -1,0 +1,95 @@
+"""The screen in a real terminal, by way of tmux."""
+
+import shlex
+import shutil
+import subprocess
+import time
+import uuid
+
+import pytest
+
+TMUX = shutil.which("tmux")
+pytestmark = pytest.mark.skipif(TMUX is None, reason="tmux is not installed; it is the terminal of this test")
+
+
+class Terminal:
+    """A tmux session of its own server, with a shell in it."""
+
+    def __init__(self, environment, size):
+        self._name = f"glassgate-{uuid.uuid4().hex[:8]}"
+        columns, lines = size
+        self._tmux("-f", "/dev/null", "new-session", "-d", "-s", "t", "-x", str(columns), "-y", str(lines), "env", "-i",
+                   *(f"{name}={value}" for name, value in environment.items()), "PS1=ready>", "TERM=screen-256color",
+                   "sh")  # fmt: skip
+        self.wait_for("ready>")
+
+    def _tmux(self, *words):
+        told = subprocess.run([TMUX, "-L", self._name, *words], capture_output=True, text=True, check=True)
+        return told.stdout
+
+    @property
+    def text(self):
+        """What is on the terminal."""
+        return self._tmux("capture-pane", "-p", "-t", "t")
+
+    def press(self, *keys):
+        """Send keys as tmux names them."""
+        self._tmux("send-keys", "-t", "t", *keys)
+
+    def run(self, command):
+        """Type a command."""
+        self._tmux("send-keys", "-t", "t", "-l", shlex.join(command))
+        self.press("Enter")
+
+    def wait_for(self, words, gone=()):
+        """Wait until words are on the terminal, and others are not."""
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            text = self.text
+            if words in text and not any(each in text for each in gone):
+                return text
+            time.sleep(0.1)
+        raise AssertionError(f"{words!r} did not come:\n{self.text}")
+
+    def close(self):
+        """End the server of this terminal."""
+        subprocess.run([TMUX, "-L", self._name, "kill-server"], capture_output=True, check=False)
+
+
+@pytest.fixture
+def terminal(environment, request):
+    """A terminal of 120 columns and 35 lines, or of the size that the test names."""
+    size = getattr(request, "param", (120, 35))
+    wanted = {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES", "PS1", "TERM")}
+    opened = Terminal(wanted, size)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("terminal", [(80, 24), (140, 45)], indirect=True)
+def test_the_screen_comes_up_in_a_terminal_and_leaves_it_as_it_was(terminal, command, recording):
+    """Headline and gates are there; a key works; q leaves a terminal in which the shell goes on."""
+    terminal.run([*command, "ui", str(recording)])
+    text = terminal.wait_for("run recording")
+    assert "Batches" in text
+    assert "ended" in text
+    terminal.press("3")
+    assert "kv_capacity" in terminal.wait_for("headroom", gone=("Batches",))
+    terminal.press("q")
+    terminal.wait_for("ready>", gone=("Gates",))
+    terminal.run(["echo", "the shell", "goes on"])
+    assert terminal.wait_for("the shell goes on\n")
+    terminal.run(["stty", "-a"])
+    text = terminal.wait_for(" icanon")
+    assert "-icanon" not in text
+    assert "-echo " not in text
+
+
+def test_control_c_leaves_too(terminal, command, recording):
+    """What everybody tries first works."""
+    terminal.run([*command, "ui", str(recording)])
+    terminal.wait_for("Batches")
+    terminal.press("C-c")
+    terminal.wait_for("ready>", gone=("Batches",))
+    terminal.run(["echo", "code", "is", "told"])
+    terminal.wait_for("code is told\n")

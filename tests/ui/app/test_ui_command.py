@@ -1,0 +1,104 @@
+"""`glassgate ui` without a terminal: the summary, JSON, a picture, and what it refuses."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+
+def test_without_a_terminal_a_summary_is_printed_and_the_way_to_the_screen_told(glassgate, recording):
+    """Stdout has headline, strip, passes and alarms; stderr says how to get the screen; the code is 0."""
+    run = glassgate("ui", str(recording), "--at", "+120")
+    assert run.returncode == 0, run.stderr
+    lines = run.stdout.splitlines()
+    assert "run recording" in lines[0]
+    assert lines[1].startswith("bound then kv_capacity")
+    assert lines[2].startswith("5 min")
+    assert "at 2026-01-01 00:02:00 UTC" in run.stdout
+    assert "closed by" in run.stdout
+    assert "chunk_tokens" in run.stdout
+    assert "alarm" in lines[-1]
+    assert run.stderr.strip() == (
+        "This is no terminal: run `glassgate ui` in one for the screen, or `glassgate ui --web` for a browser."
+    )
+    assert "\x1b" not in run.stdout
+
+
+def test_a_database_is_named_by_its_path_and_the_newest_run_by_nothing(glassgate, recording):
+    """A file, a run's id in GLASSGATE_HOME, and no name show the same run."""
+    home = str(recording.parents[1])
+    told = [
+        glassgate("ui", *names, GLASSGATE_HOME=home)
+        for names in ((str(recording / "glassgate.db"),), ("recording",), ("rec",), ())
+    ]
+    assert [each.returncode for each in told] == [0, 0, 0, 0], [each.stderr for each in told]
+    assert len({each.stdout for each in told}) == 1
+
+
+def test_json_is_one_document_of_the_whole_snapshot(glassgate, recording):
+    """Every panel's part is in it, and nothing is on stderr."""
+    run = glassgate("ui", str(recording), "--json")
+    snapshot = json.loads(run.stdout)
+    assert snapshot["head"]["run"] == "recording"
+    for part in ("passes", "waiting", "gates", "hits", "buffers", "knobs", "log"):
+        assert snapshot[part], part
+    assert run.stderr == ""
+
+
+def test_a_picture_is_written_and_nothing_else_happens(glassgate, recording, tmp_path):
+    """An SVG of that size that fetches nothing from anywhere."""
+    run = glassgate("ui", str(recording), "--screenshot", "screen.svg", "--size", "100x30", "--at", "+120")
+    assert (run.returncode, run.stdout) == (0, ""), run.stderr
+    assert run.stderr.strip() == "written to screen.svg"
+    svg = (tmp_path / "screen.svg").read_text(encoding="utf-8")
+    assert svg.startswith("<svg")
+    assert "kv_capacity" in svg
+    assert "url(http" not in svg
+    assert "font-face" not in svg
+
+
+def test_a_run_that_was_not_collected_is_collected_first(glassgate, recording, tmp_path):
+    """The journal of a run that is over is taken in before it is shown."""
+    run = tmp_path / "home" / "runs" / "again"
+    shutil.copytree(recording, run)
+    for each in run.glob("glassgate.db*"):
+        each.unlink()
+    told = glassgate("ui", str(run))
+    assert told.returncode == 0, told.stderr
+    assert "run recording" in told.stdout
+    assert (run / "glassgate.db").exists()
+
+
+@pytest.mark.parametrize(("arguments", "code", "words"), [
+    (("nosuch",), 7, "no run 'nosuch' under"),
+    (("--size", "9x9"), 2, "--size '9x9' is no size; write COLUMNSxLINES"),
+    (("{run}", "--rank", "7"), 7, "run recording has no rank 7; its ranks are 0"),
+    (("{run}", "--at", "noon"), 2, "--at: 'noon' is no time; write 12:03"),
+    (("{run}", "--screenshot", "/nosuch/a.svg"), 6, "/nosuch/a.svg: No such file or directory; name a file in"),
+    (("nosuch.db",), 5, "no database at nosuch.db"),
+    (("--web", "what is this"), 2, "--web 'what is this' is no address; write --web=HOST:PORT"),
+])  # fmt: skip
+def test_what_cannot_be_shown_is_one_line_and_a_code(glassgate, recording, arguments, code, words):
+    """The thing, the value and the remedy, never a traceback."""
+    run = glassgate("ui", *(each.format(run=recording) for each in arguments))
+    assert run.returncode == code, run.stderr
+    assert words in run.stderr
+    assert len(run.stderr.strip().splitlines()) == 1
+    assert run.stdout == ""
+
+
+def test_without_any_run_it_says_how_to_record_one(glassgate):
+    """An empty home is no empty screen."""
+    run = glassgate("ui")
+    assert run.returncode == 7
+    assert "record one with `glassgate demo` or `glassgate replay`" in run.stderr
+
+
+def test_the_command_line_starts_without_textual(glassgate):
+    """Only those who look at the screen wait for it."""
+    code = "import sys, ui.cli, ui.commands.ui; print([each for each in sys.modules if each.startswith('textual')])"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
+    assert "glassgate ui" in glassgate("ui", "--help").stdout
