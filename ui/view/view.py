@@ -70,6 +70,11 @@ class View:
             finally:
                 opened.connection.execute("ROLLBACK")
         self._complete = snapshot.complete and self._runs.complete
+        presence = snapshot.head.presence
+        choices = tuple(
+            msgspec.structs.replace(choice, presence=presence) if choice.key == row.id and not choice.folder else choice
+            for choice in choices
+        )
         return msgspec.structs.replace(snapshot, runs=choices, sought=sought, took_ns=time.perf_counter_ns() - began_ns)
 
     @property

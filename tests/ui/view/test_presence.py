@@ -61,6 +61,18 @@ def test_a_run_with_a_queue_is_live_and_idle_without(live):
     assert (head.presence, head.queue) == ("idle", 0)
 
 
+def test_the_run_that_is_shown_is_offered_as_it_is(live):
+    """From the first answer on the choice of the run that is shown has the presence of the headline."""
+    story = live.tell()
+    story.arrive("a", 1)
+    story.passed(4, wait=["a"])
+    story.into()
+    live.head()
+    fresh = View(Source.open("story", live.run.path.parent), live.clock)
+    assert [choice.presence for choice in fresh.answer(Ask()).runs] == ["live"]
+    fresh.close()
+
+
 def test_the_window_of_a_live_run_ends_at_this_moment(live):
     """An idle run's window goes on with the clock, until the passes have left it."""
     story = live.tell()
