@@ -69,7 +69,8 @@ class GatesPanel(PartPanel):
   the two differ: *clamped* to less, *raised*, *derived* without being set, *off*, *dead* (it does nothing in this
   engine), *not binding* (something else is always reached first).
 
-Below, what the knob of the gate under the cursor bounds, and its headroom. *Enter* jumps to the gate's next stop. On a
+Below, what the knob of the gate under the cursor bounds, and its headroom. The cursor begins on the gate with the most
+stops. *Enter* jumps to the gate's next stop. On a
 narrow screen columns go in this order: why, knob set, the bar, observed, effective, headroom."""
     COMMANDS: ClassVar[tuple[Command, ...]] = (
         Command("next stop", "enter", "next_event", "next stop", "Jump to the next pass that this gate closed."),
@@ -101,9 +102,13 @@ narrow screen columns go in this order: why, knob set, the bar, observed, effect
 
     def draw(self, snapshot: Snapshot) -> None:
         """Fill the table."""
-        self.query_one(KeyedTable).fill(snapshot.gates or (), lambda row: row.gate, _cells)
+        gates, table = snapshot.gates or (), self.query_one(KeyedTable)
+        begins = table.key_at is None
+        table.fill(gates, lambda row: row.gate, _cells)
         if not self.small:
             self.border_title = f"{self.TITLE}  {whole(snapshot.head.passes_in_window)} passes in 5 min"
+            if begins and gates:
+                table.go_to(max(gates, key=lambda row: row.stops).gate)
             self.set_class(self.size.height < _LEAST_FOR_CHART, "low")
             self.set_class(self.size.height < _LEAST_FOR_WORDS, "lower")
             self._draw_gate()
@@ -143,9 +148,11 @@ narrow screen columns go in this order: why, knob set, the bar, observed, effect
             return
         from ui.app.panels.chart import Chart  # noqa: PLC0415 - as above
 
-        charted = "" if self.has_class("low") else "headroom over time; "
+        chart = self.query_one(Chart)
+        chart.visible = any(each is not None for each in row.headroom)
+        charted = "" if self.has_class("low") or not chart.visible else "headroom over time; "
         self.query_one(".told", Static).update(_told(row, snapshot.head.at_ns, charted))
-        _draw(self.query_one(Chart), row, snapshot)
+        _draw(chart, row, snapshot)
 
 
 def _draw(chart: Chart, row: GateRow, snapshot: Snapshot) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from controller.knobs import SPEC_BY_NAME
 from controller.run_directory import RunDirectory
 from estimator.errors import GlassgateError
+from ui.app.panels.words import value_of
 from ui.saving import overruled, save_knobs
 from ui.turning import WAIT_SECONDS, ask_for_change
 
@@ -32,7 +34,13 @@ class Asked:
         self.save = save
         self.state: State = "asked"
         self.name = ask_for_change(RunDirectory(folder), changes, who, expect_revision=revision)
-        self.words = "asked; the engine answers between two passes"
+        self.words = f"asked for {self._told}; the engine answers between two passes"
+
+    @property
+    def _told(self) -> str:
+        """What was asked for: `max_requests 8 req`."""
+        units = {name: SPEC_BY_NAME[name].unit for name in self.changes if name in SPEC_BY_NAME}
+        return ", ".join(f"{name} {value_of(value, units.get(name, ''))}" for name, value in self.changes.items())
 
     def look(self, panel: KnobPanel) -> None:
         """Take the answer from the record, if it is there."""
@@ -43,9 +51,9 @@ class Asked:
             return
         answer = answers[0]
         if not answer.accepted:
-            self.state, self.words = "refused", f"refused: {answer.why}"
+            self.state, self.words = "refused", f"{self._told} refused: {answer.why}"
             return
-        self.state, self.words = "accepted", f"accepted as revision {answer.revision:,}"
+        self.state, self.words = "accepted", f"{self._told} accepted as revision {answer.revision:,}"
         if self.save:
             self.words += f"; {_saved(self.changes)}"
 

@@ -9,50 +9,33 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from controller.knobs import SPEC_BY_NAME
 from estimator.errors import GlassgateError
 from ui.app.colours import BAD, DIM, GOOD, STRONG, WARN
 from ui.app.command import Command
 from ui.app.figures import lines, whole
-from ui.app.moments import clock
 from ui.app.panels.entry import Entry
 from ui.app.panels.knob_asked import Asked, cannot_leave
 from ui.app.panels.knob_confirm import ConfirmChange
 from ui.app.panels.knob_draft import Checked, check, effects, expected, in_force, told_change, typed
+from ui.app.panels.knob_rows import CHANGES, COLUMNS, change_cells, knob_cells
 from ui.app.panels.part import PartPanel, indented
 from ui.app.panels.sql import named
-from ui.app.panels.table import Column, KeyedTable
-from ui.app.panels.words import cell, since, state_style, value_of
+from ui.app.panels.table import KeyedTable
+from ui.app.panels.words import cell, state_style
 from ui.turning import default_who
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
-    from controller.limits import EffectiveKnob
     from ui.app.panels.knob_draft import Value
-    from ui.view.snapshot import ChangeRow, Head, KnobPanel, KnobRow, Snapshot
+    from ui.view.snapshot import KnobPanel, Snapshot
     from ui.view.snapshot import Panel as PanelName
 
-_COLUMNS: Final = (
-    Column("mark", "", 1, gap=1),
-    Column("knob", "knob", 21),
-    Column("set", "set", 13, right=True),
-    Column("effective", "effective", 13, right=True),
-    Column("state", "state", 11),
-    Column("changed", "changed", 10, right=True, drop=4),
-    Column("by", "by", 14, drop=3),
-    Column("bounds", "bounds", 40, drop=2, grows=True),
-    Column("why", "why", 40, drop=1),
-)
-_CHANGES: Final = (
-    Column("at", "changed at", 11),
-    Column("who", "by", 12),
-    Column("change", "knob, before and after", 30, grows=True),
-    Column("result", "answer", 18, grows=True),
-)
 SHADOW: Final = "SHADOW: soft gates only record what they would do (enforce is off)"
 READONLY: Final = "read-only: the screen was started with --readonly"
 PAST: Final = "this is a moment of the past: go live (l) to turn knobs"
+_HOW: Final = "Enter edits the knob under the cursor"
+_HOW_DRAFT: Final = "a asks the engine for the draft, x throws it away"
 _TICK_SECONDS: Final = 0.25
 
 
@@ -111,13 +94,13 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
     def compose(self) -> ComposeResult:
         """What may be done, the knobs, the line that edits, the draft, the changes."""
         yield Static(classes="said")
-        yield KeyedTable(_COLUMNS, id="knobs").add_class("knobs")
+        yield KeyedTable(COLUMNS, id="knobs").add_class("knobs")
         with Horizontal():
             yield Static(classes="name")
             yield Entry()
         yield Static(classes="about")
         yield Static(classes="draft")
-        yield KeyedTable(_CHANGES, id="changes").add_class("changes")
+        yield KeyedTable(CHANGES, id="changes").add_class("changes")
 
     def on_mount(self) -> None:
         """Look now and then whether an answer came."""
@@ -140,12 +123,14 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
         self._knobs.fill(
             rows,
             lambda row: row.name,
-            lambda row: self._cells(row, snapshot.head.at_ns, coming.get(row.name, row)),
+            lambda row: knob_cells(
+                row, self.draft_values.get(row.name, row.set_to), coming.get(row.name, row), snapshot.head.at_ns
+            ),
         )
         self.query_one("#changes", KeyedTable).fill(
             panel.changes,
             lambda change: f"{change.at_ns} {change.request} {change.knob}",
-            lambda change: _change_cells(change, snapshot.head),
+            lambda change: change_cells(change, snapshot.head),
         )
         self._say()
 
@@ -317,7 +302,7 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
     def _said(self, panel: KnobPanel) -> Content:
         why_not = self.why_not()
         told = [Content(f"revision {whole(panel.revision)}")]
-        told.append(cell(why_not, WARN) if why_not else cell("Enter edits, a asks for the draft", DIM))
+        told.append(cell(why_not, WARN) if why_not else cell(_HOW_DRAFT if self.draft_values else _HOW, DIM))
         shadow = any(row.name == "enforce" and row.effective is False for row in panel.knobs)
         first = Content("   ").join(told)
         return lines([cell(SHADOW, f"reverse {BAD}"), first]) if shadow else first
@@ -347,23 +332,6 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
             told += [cell(each, DIM) for each in self._told_effects(panel)]
         return lines(told)
 
-    def _cells(self, row: KnobRow, now: int | None, coming: EffectiveKnob | KnobRow) -> dict[str, Content]:
-        """One knob; while there is a draft, as it would be."""
-        drafted = row.name in self.draft_values
-        value = self.draft_values[row.name] if drafted else row.set_to
-        moved = coming.effective != row.effective
-        return {
-            "mark": cell("*" if drafted else "~" if moved else " ", WARN),
-            "knob": cell(row.name, STRONG if drafted else ""),
-            "set": cell(value_of(value, row.unit), WARN if drafted else ""),
-            "effective": cell(value_of(coming.effective, row.unit), WARN if moved else ""),
-            "state": cell(coming.state, state_style(coming.state)),
-            "changed": cell(since(row.changed_ns, now)),
-            "by": cell(row.changed_by or ""),
-            "bounds": cell(row.bounds, DIM),
-            "why": cell(coming.why),
-        }
-
     def raw(self) -> str | None:
         """The row under the cursor as JSON."""
         panel = self._panel
@@ -381,16 +349,3 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
             return None
         history = self.query_one("#changes", KeyedTable).active
         return named("knob-changes" if history else "knobs", self.snapshot.head)
-
-
-def _change_cells(change: ChangeRow, head: Head) -> dict[str, Content]:
-    spec = SPEC_BY_NAME.get(change.knob or "")
-    unit = spec.unit if spec is not None else ""
-    told = told_change(change.knob, change.old, change.new, unit) if change.knob else "nothing that can be read"
-    answer = f"revision {change.revision:,}" if change.accepted else f"refused: {change.why}"
-    return {
-        "at": cell(clock(head, change.at_ns)),
-        "who": cell(change.who),
-        "change": cell(told),
-        "result": cell(answer, GOOD if change.accepted else BAD),
-    }

@@ -30,14 +30,10 @@ def test_each_gate_is_a_row_in_the_order_of_the_ladder():
 def test_set_stands_beside_effective_with_the_reason():
     """A clamped knob shows what was set, what is in force and why; at 80 columns below the table."""
     wide = drive(PanelApp(GatesPanel(), snapshot=snap(gates=ladder())), size=(180, 30))
-    row = line_with(wide, "by the chunk")
+    row = next(line for line in wide.splitlines() if line.startswith(" e extend_tokens"))
     assert row.split("131,072 tok")[1].split() == ["65,536", "tok", "clamped", "by", "the", "chunk"]
 
-    async def do(pilot):
-        pilot.app.query_one("KeyedTable").focus()
-        await pilot.press("down", "down", "down", "down")
-
-    narrow = drive(PanelApp(GatesPanel(), snapshot=snap(gates=ladder())), do)
+    narrow = drive(PanelApp(GatesPanel(), snapshot=snap(gates=ladder())))
     assert "max_extend_tokens bounds page-aligned tokens one batch computes" in narrow
     assert "set 131,072 tok, effective 65,536 tok, clamped: by the chunk" in narrow
     assert "last closed a pass 3.0 s ago" in narrow
@@ -62,7 +58,8 @@ def test_headroom_of_the_gate_under_the_cursor_is_charted():
 
     async def do(pilot):
         pilot.app.query_one("KeyedTable").focus()
-        await pilot.press("down")
+        assert "eee" in text_of(app.query_one("Chart"))
+        await pilot.press("home", "down")
         await settle(pilot)
         chart = text_of(app.query_one("Chart"))
         assert "sss" in chart
@@ -73,6 +70,15 @@ def test_headroom_of_the_gate_under_the_cursor_is_charted():
     text = drive(app, do, size=(120, 40))
     assert "rrr" in text
     assert "sss" not in text
+
+
+def test_a_gate_without_headroom_has_no_chart():
+    """Where nothing is known of the headroom no empty frame is drawn."""
+    app = PanelApp(GatesPanel(), snapshot=snap(gates=(gate_row("batch_mode", headroom=(None,) * 60),)))
+    text = drive(app, size=(120, 40))
+    assert "│" not in text
+    assert "100 %" not in text
+    assert "headroom over time" not in text
 
 
 def test_the_small_form_is_gate_share_left_and_limit():
@@ -90,7 +96,7 @@ def test_enter_jumps_to_the_next_event_of_the_gate():
 
     async def do(pilot):
         pilot.app.query_one("KeyedTable").focus()
-        await pilot.press("down", "down", "down", "enter")
+        await pilot.press("up", "enter")
 
     drive(app, do)
     assert app.asked == [("NextEvent", "kv_capacity")]
@@ -101,7 +107,7 @@ def test_copies():
     panel = GatesPanel()
 
     async def do(_pilot):
-        assert json.loads(panel.raw())["gate"] == "batch_mode"
+        assert json.loads(panel.raw())["gate"] == "extend_tokens"
         assert len(json.loads(panel.as_json())) == 9
         assert ":run" not in panel.as_sql()
 

@@ -7,7 +7,7 @@ from tests.ui.app.test_snapshots import on_recording
 
 PANELS = {
     "waiting": ("2",),
-    "gates": ("3", "down", "down", "down"),
+    "gates": ("3",),
     "hits": ("4",),
     "buffers": ("5",),
     "knobs": ("6", "down", "down", "down"),

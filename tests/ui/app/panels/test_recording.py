@@ -36,7 +36,7 @@ def test_who_waits_and_who_never_fits(recording):
 
 def test_which_gate_stops_most(recording):
     """The gate that closed most passes, with what is left of it over time."""
-    text, _ = shown(recording, "3", "down", "down", "down")
+    text, _ = shown(recording, "3")
     row = next(line for line in text.splitlines() if line.startswith(" k kv_capacity"))
     assert row.split()[2:5] == ["91", "58", "%"]
     assert "kkk" in text
