@@ -1,0 +1,219 @@
+"""A real API server under real HTTP traffic: what an operator does to it, and what is left when it is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from server import Load, Server
+
+from controller.decision import Decision
+from controller.engines.plugin import read_faults, read_status
+from controller.journal import JournalReader
+from controller.journal.frames import DATA
+from controller.records import Arrival, Pass, decode
+from controller.run_directory import RunDirectory, list_runs
+from store.queries import run_query
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SECONDS = 120
+
+
+class Operator:
+    """Somebody with the glassgate command, and the run of the server."""
+
+    def __init__(self, environment: dict[str, str], folder: Path, home: Path) -> None:
+        self._environment, self._folder = environment, folder
+        (listed,) = list_runs(home / "runs")
+        self.run: RunDirectory = listed.run
+
+    @property
+    def database(self) -> Path:
+        """What the collector beside the engine writes."""
+        return self.run.path / "glassgate.db"
+
+    def says(self, *arguments: str, code: int = 0) -> str:
+        """What the command prints, which ends with that code."""
+        command = [sys.executable, "-P", "-m", "estimator.launch", *arguments]
+        done = subprocess.run(
+            command, env=self._environment, cwd=self._folder, capture_output=True, text=True, timeout=240, check=False
+        )
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of a query on the collected database."""
+        return run_query(self.database, sql, limit=100_000).as_dicts()
+
+    def one(self, sql: str) -> Any:
+        """The one value of a query."""
+        (row,) = self.rows(sql)
+        (value,) = row.values()
+        return value
+
+    def until(self, found: Callable[[], object], seconds: float = SECONDS) -> None:
+        """Wait until the record says so."""
+        end = time.monotonic() + seconds
+        while not found():
+            assert time.monotonic() < end, "nothing came"
+            time.sleep(0.2)
+
+    def journal(self) -> tuple[list[Pass], dict[int, str]]:
+        """Every pass in the journal, and the id of each request by its number."""
+        with JournalReader(self.run.journal) as reader:
+            records = [record for frame in reader if frame.kind == DATA for record in decode(frame.payload)]
+        names = {each.number: each.id for each in records if isinstance(each, Arrival)}
+        return [each for each in records if isinstance(each, Pass)], names
+
+
+@pytest.fixture
+def operator_environment(environment: dict[str, str]) -> dict[str, str]:
+    """The environment of a server with the plug-in on: limits that bind, and a smoke allocation that must pass."""
+    return {
+        **environment,
+        "GLASSGATE": "1",
+        "GLASSGATE_MAX_REQUESTS": "4",
+        "GLASSGATE_MAX_BUFFER_BYTES": "16MiB",
+        "GLASSGATE_SMOKE": "require",
+    }
+
+
+def test_a_server_under_traffic(
+    operator_environment: dict[str, str], tiny_model: Path, port: int, tmp_path: Path, home: Path
+) -> None:
+    """Requests add up with /metrics, knobs turn under load, and no dead collector or dead engine loses a pass.
+
+    One server for all of it, since it takes half a minute to start. Its worker is a process of its own.
+    """
+    arguments = (
+        "--max-num-batched-tokens", "256", "--max-num-seqs", "6", "--block-size", "32", "--num-gpu-blocks-override",
+        "120", "--distributed-executor-backend", "mp",
+    )  # fmt: skip
+    with Server(tiny_model, port, operator_environment, tmp_path, *arguments) as server:
+        operator = Operator(operator_environment, tmp_path, home)
+        _starts_in_force(operator, server)
+        _adds_up(operator, server)
+        _turns_knobs_under_load(operator, server)
+        _outlives_its_collector(operator, server)
+        _is_killed_under_load(operator, server)
+
+
+def _starts_in_force(operator: Operator, server: Server) -> None:
+    """The plug-in proves that it is in force, in the engine's own process, with a collector beside it."""
+    status = read_status(operator.run.path)
+    assert status is not None
+    assert status.in_force
+    assert status.replaced == ("vllm.v1.core.sched.scheduler.Scheduler",)
+    assert status.collector_pid
+    assert read_faults(operator.run.path) == []
+    assert "0 failed" in operator.says("doctor", operator.run.path.name)
+    # The smoke allocation was made by the worker, whose process is not the scheduler's.
+    operator.until(lambda: operator.database.exists() and operator.rows("SELECT passed FROM smoke"))
+    assert operator.rows("SELECT device, asked_bytes, passed FROM smoke") == [
+        {"device": "cpu", "asked_bytes": 16 << 20, "passed": 1}
+    ]
+    assert "Worker_" in server.log.read_text() or "Worker pid" in server.log.read_text()
+
+
+def _adds_up(operator: Operator, server: Server) -> None:
+    """What clients were answered, what the engine counts and what is stored are the same requests and tokens."""
+    with Load(server) as load:
+        time.sleep(4)
+    assert not load.failures
+    answers = load.answers
+    operator.until(
+        lambda: operator.one("SELECT count(*) FROM requests WHERE ended = 'finish'") == len(answers), SECONDS
+    )
+    stored = {row["id"]: row for row in operator.rows("SELECT * FROM requests")}
+    assert len(stored) == len(answers) == int(server.metric("vllm:request_success_total"))
+    for answer in answers:
+        row = stored[answer["id"] + "-0"]
+        usage = answer["usage"]
+        assert (row["prompt_tokens"], row["generated_tokens"]) == (usage["prompt_tokens"], usage["completion_tokens"])
+    assert operator.one("SELECT sum(prompt_tokens) FROM requests") == int(server.metric("vllm:prompt_tokens_total"))
+    assert operator.one("SELECT sum(device_hit_tokens) FROM requests") == int(
+        server.metric("vllm:prefix_cache_hits_total")
+    )
+    assert operator.one("SELECT max(members) FROM passes WHERE number > 0") <= 6
+    assert "request_slots" in operator.says("query", "stops", "--run", operator.run.path.name)
+
+
+def _turns_knobs_under_load(operator: Operator, server: Server) -> None:
+    """A limit set by an operator is in force from one pass on; one that vLLM fixed is refused with the reason."""
+    name = operator.run.path.name
+    with Load(server) as load:
+        time.sleep(1)
+        told = operator.says("knobs", "set", name, "max_requests=1", "--who", "operator", "--wait", "60")
+        assert "max_requests" in told
+        time.sleep(3)
+        refused = operator.says("knobs", "set", name, "page_size=64", "--wait", "60", code=3)
+        assert "page_size is fixed at 32" in refused
+    assert not load.failures
+    joined = (
+        "SELECT max(n) FROM (SELECT count(*) AS n FROM decisions d "
+        "JOIN passes p ON p.run = d.run AND p.number = d.pass "
+        "WHERE d.outcome IN (0, 1) AND d.done_tokens = 0 AND p.revision = {} GROUP BY d.pass)"
+    )
+    operator.until(lambda: operator.rows("SELECT number FROM passes WHERE revision = 1"))
+    operator.until(lambda: operator.one("SELECT count(*) FROM requests WHERE end_ns IS NULL") == 0)
+    assert operator.one(joined.format(0)) > 1
+    assert operator.one(joined.format(1)) == 1
+    kept = operator.one(
+        "SELECT count(*) FROM v_decisions d JOIN passes p ON p.run = d.run AND p.number = d.pass "
+        "WHERE d.gate = 'request_count' AND d.limit_value = 1 AND p.revision = 1"
+    )
+    assert kept > 0
+    changes = operator.rows("SELECT who, knob, new, accepted FROM knob_changes ORDER BY id")
+    assert changes[0] == {"who": "operator", "knob": "max_requests", "new": 1, "accepted": 1}
+    assert changes[1]["accepted"] == 0
+
+
+def _outlives_its_collector(operator: Operator, server: Server) -> None:
+    """A collector that was killed is started again by hand and catches up with everything, told once."""
+    status = read_status(operator.run.path)
+    assert status is not None
+    os.kill(status.collector_pid, signal.SIGKILL)
+    operator.until(lambda: operator.run.state == "collector_gone")
+    with Load(server) as load:
+        time.sleep(2)
+    assert not load.failures
+    served = int(server.metric("vllm:request_success_total"))
+    assert operator.one("SELECT count(*) FROM requests WHERE ended = 'finish'") < served
+    time.sleep(1)
+    operator.says("collect", str(operator.run.path), "--once")
+    assert operator.one("SELECT count(*) FROM requests WHERE ended = 'finish'") == served
+    passes, _ = operator.journal()
+    assert operator.one("SELECT count(*) FROM passes") == len(passes)
+    assert operator.rows("SELECT * FROM losses") == []
+
+
+def _is_killed_under_load(operator: Operator, server: Server) -> None:
+    """After kill -9 of the engine the record can be asked about up to the very last pass."""
+    status = read_status(operator.run.path)
+    assert status is not None
+    with Load(server) as load:
+        time.sleep(2)
+        os.kill(status.pid, signal.SIGKILL)
+        assert server.ends_within(60)
+    assert load.failures
+    assert operator.run.state == "engine_gone"
+    operator.says("collect", str(operator.run.path), "--once")
+    passes, names = operator.journal()
+    last = passes[-1]
+    assert operator.one("SELECT max(number) FROM passes") == last.number
+    assert operator.one("SELECT count(*) FROM passes") == len(passes)
+    name = names[Decision.read(last.decisions[-1]).number]
+    told = operator.says("why", name, "--run", operator.run.path.name)
+    assert name in told
+    life = json.loads(operator.says("why", name, "--run", operator.run.path.name, "--json"))
+    assert life["id"] == name
+    assert life["end_ns"] is None
