@@ -264,7 +264,7 @@ class Follower:
                 continue
             try:
                 state = run.state
-                if path in self._finished and state in _OVER:
+                if path in self._finished and (self._plan.once or state in _OVER):
                     continue
                 if state in _OVER and over >= _ENDED_AT_ONCE:
                     continue

@@ -410,3 +410,19 @@ def test_what_was_not_delivered_is_delivered_later(folder):
     standings = {each.sink: each for each in read_standings(run, run.path / "glassgate.db")}
     assert {sink: each.frames_behind for sink, each in standings.items()} == {"sqlite": 0, "otlp": 0}
     assert standings["sqlite"].delivered == 0, "the last collector had nothing left to do for SQLite"
+
+
+def test_once_ends_beside_an_engine_that_never_rests(tmp_path):
+    """Catching up with a live engine that goes on writing comes to an end; what was there at its start is delivered."""
+    with start(tmp_path, sessions=4000, pause_ms=1) as engine:
+        try:
+            run = RunDirectory(tmp_path / "r1")
+            wait_until(lambda: len(in_journal(run)[0]) > 200)
+            before = len(in_journal(run)[0])
+            begun = time.monotonic()
+            follow(run, once=True)
+            assert time.monotonic() - begun < 10
+            assert engine.poll() is None
+            assert len(in_database(run)[0]) >= before
+        finally:
+            engine.kill()
