@@ -21,13 +21,14 @@ KEPT: Final = "_glassgate"
 class Kept:
     """What is known of a request from one pass to the next."""
 
-    __slots__ = ("began", "ended", "number", "queued")
+    __slots__ = ("arrived", "began", "ended", "number", "queued")
 
     def __init__(self, number: int) -> None:
         self.number = number
         """Its number in the run."""
         self.queued = 0
         """Tokens it counts for in the queue; 0 while it does not wait."""
+        self.arrived = False
         self.began = False
         """Its first token is out."""
         self.ended = False
@@ -58,6 +59,7 @@ class RequestLedger:
     def arrived(self, request: Any) -> None:
         """A request is about to join the queue for the first time."""
         kept = self.kept(request)
+        kept.arrived = True
         prompt = request.origin_input_ids
         self._record.arrived(
             kept.number, request.rid, len(prompt), request.sampling_params.max_new_tokens or 0, tokens=prompt,

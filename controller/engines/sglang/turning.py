@@ -75,4 +75,4 @@ class KnobHandlers:
 
 
 def _refuse(told: Answer, why: str, desk: Desk) -> Answer:
-    return replace(told, knobs=None, limits=None, revision=desk.record.revision, why=told.why or why)
+    return replace(told, knobs=None, limits=None, revision=desk.record.revision, why=why)

@@ -253,9 +253,9 @@ class SchedulerWatch:
 
     def _joins(self, req: Any, is_retracted: bool = False) -> Any:
         try:
-            if is_retracted:
+            if self.ledger.kept(req).arrived:
                 self.ledger.came_back(req, self.held)
-            elif self.ledger.kept(req).queued == 0:
+            else:
                 self.ledger.arrived(req)
         except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
             self.desk.fail(error)

@@ -158,7 +158,7 @@ def gated_pass(
         raise desk.record.errors[0]  # type: ignore[attr-defined]
     out_of_slots = outcome.expected["stop"] == "slots"
     standing = Standing(
-        terms, desk.number, len(world.running), world.spec.slots - len(world.running), {}, out_of_slots,
+        terms, desk.ledger.number, len(world.running), world.spec.slots - len(world.running), {}, out_of_slots,
         HostHit.NONE_RESIDENT, estimates=terms.estimator is not None,
     )  # fmt: skip
     return Passed(world, outcome, Sheet(outcome.adder, standing).write(world.queue), desk)

@@ -39,9 +39,9 @@ def names_of(case: dict[str, Any]) -> list[str]:
 def written(passed: Passed) -> list[dict[str, Any]]:
     """What the plug-in wrote down of each request looked at, by name."""
     requests = [passed.outcome.adder.chunk, *passed.outcome.adder.looks]
-    known = {passed.desk.number(look.request): look.request.rid for look in requests if look is not None}
+    known = {passed.desk.ledger.number(look.request): look.request.rid for look in requests if look is not None}
     for request in passed.world.queue:
-        known[passed.desk.number(request)] = request.rid
+        known[passed.desk.ledger.number(request)] = request.rid
     return told(passed.result, known)
 
 
