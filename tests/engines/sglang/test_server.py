@@ -251,7 +251,7 @@ def test_a_killed_collector_that_is_started_again_goes_on(engine):
 
 
 def test_a_killed_engine_leaves_a_record_that_can_be_read_to_the_last_pass(engine):
-    """After kill -9 in the middle of traffic, why tells of a request in the last pass; the engine is known to be gone."""
+    """After kill -9 in the middle of traffic, why tells of a request in the last pass, and the engine shows as gone."""
     with engine.load():
         time.sleep(2)
         engine.kill_scheduler()
