@@ -64,7 +64,7 @@ from the batch's lengths; nothing is measured while the engine runs.
     DEFAULT_CSS = """
     BuffersPanel {
         & > .said { height: auto; max-height: 2; }
-        &.small > .said { max-height: 3; }
+        &.small > .said { height: 3; max-height: 3; }
         & > Chart { height: 1fr; min-height: 5; max-height: 18; }
         & > .parts { height: auto; max-height: 2; }
         & > VerticalScroll { height: 1fr; min-height: 4; margin-top: 1; }
@@ -94,7 +94,7 @@ from the batch's lengths; nothing is measured while the engine runs.
             return
         said = self.query_one(".said", Static)
         if self.small:
-            said.update(_few_lines(buffers, self.content_size.width))
+            said.update(_few_lines(buffers, self.content_size.width), layout=False)
             return
         said.update(_told(buffers))
         from ui.app.panels.chart import Chart  # noqa: PLC0415 - as above

@@ -59,6 +59,7 @@ class HitsPanel(PartPanel):
     DEFAULT_CSS = """
     HitsPanel {
         & .told { height: auto; }
+        &.small > .told { height: 3; }
         & > VerticalScroll { height: 1fr; }
         & > KeyedTable { dock: bottom; height: 6; }
         &.wide > KeyedTable { dock: right; width: 62; height: 100%; margin-left: 2; }
@@ -84,7 +85,7 @@ class HitsPanel(PartPanel):
         if hits is None:
             return
         if self.small:
-            self.query_one(".told", Static).update(_few_lines(hits))
+            self.query_one(".told", Static).update(_few_lines(hits), layout=False)
             return
         self.set_class(self.size.width >= 130, "wide")
         room = self.size.width - 2 - (64 if self.has_class("wide") else 0)

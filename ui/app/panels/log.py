@@ -76,7 +76,7 @@ turns the filter round, `!` alone shows faults only; the title says how many lin
         & > .alarms > Rows { height: auto; max-height: 6; }
         & > .meaning { height: auto; max-height: 2; text-wrap: wrap; margin-bottom: 1; }
         &.calm > .alarms { display: none; }
-        & > .few { height: auto; }
+        & > .few { height: 1fr; }
     }
     """
 
@@ -109,7 +109,7 @@ turns the filter round, `!` alone shows faults only; the title says how many lin
             return
         if self.small:
             self.border_title = f"Alarms  {whole(log.open_alarms)} stand" if log.open_alarms else "Alarms"
-            self.query_one(".few", Static).update(_few_lines(log, head))
+            self.query_one(".few", Static).update(_few_lines(log, head), layout=False)
             return
         self.set_class(not log.alarms, "calm")
         self.border_title = Content("  ".join([self.TITLE, *_title(log, snapshot)])).markup

@@ -70,24 +70,30 @@ class Rows(Lines):
             self._drawn[index] = self._draw(index)
         return self._drawn[index]
 
+    def _measure(self) -> None:
+        """Tell how long it is; where its height does not follow its rows any that is in view at once is one length.
+
+        Another length costs a layout of the whole screen.
+        """
+        height = self.styles.height
+        rows = self.count if height is not None and height.is_auto else max(self.count, self.page)
+        self.virtual_size = Size(self.width, rows)
+
     def refill(self, keys: tuple[str, ...]) -> None:
         """The rows are others."""
         key = self.keys[self.cursor] if self.cursor < len(self.keys) else None
-        held, top = self.cursor, self.scroll_offset.y
+        held, top, rows = self.cursor, self.scroll_offset.y, len(self.keys)
         drawn, self._drawn, self.keys = self._drawn, {}, keys
         self.cursor = keys.index(key) if key in keys else max(0, min(held, len(keys) - 1))
-        size = Size(self.width, len(keys))
-        if size != self.virtual_size:
-            self.virtual_size = size
-            self.refresh(layout=True)
+        self._measure()
         if self.cursor != held:
             self.scroll_to(y=top + self.cursor - held, animate=False)
             self._into_view()
             self.refresh()
             return
-        for index in range(top, min(top + self.page, len(keys))):
+        for index in range(top, min(top + self.page, max(rows, len(keys)))):
             before = drawn.get(index)
-            if before is None or not self.line(index, 0).is_same(before):
+            if before is None or index >= len(keys) or not self.line(index, 0).is_same(before):
                 self.refresh_line(index)
 
     def on_focus(self) -> None:
