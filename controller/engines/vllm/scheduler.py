@@ -13,6 +13,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from controller.engines.vllm.start import begin_watch
+from controller.engines.vllm.steps import STRETCH_NS
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.scheduler import Scheduler as _Stock
@@ -95,7 +96,11 @@ class AdmissionMixin(_Stock):
         watch = self._glassgate
         if watch is None:
             return super().update_from_output(scheduler_output, model_runner_output)
-        watch.step_ended(scheduler_output)
+        steps, now = watch.steps, watch.record.now
+        if steps.in_flight or now - steps.decoding_since >= STRETCH_NS:
+            watch.step_ended(scheduler_output)
+        else:
+            steps.decoded_until = now
         return super().update_from_output(scheduler_output, model_runner_output)
 
     def _update_waiting_for_remote_kv(self, request: Any) -> None:

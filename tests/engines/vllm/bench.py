@@ -1,0 +1,170 @@
+"""What Glassgate costs in vLLM: `schedule()` of the stock class and of ours, and the requests a loaded engine serves.
+
+    OMP_NUM_THREADS=1 python tests/engines/vllm/bench.py MODEL [--requests N] [--pairs N]
+
+MODEL is the folder of the tiny model that tests/engines/support/tiny_model.py makes. It prints a table. Both schedulers
+get the same requests and take turns step by step, and so do they in one engine, block by block, so that what else the
+machine does is shared alike. Everything is recorded, estimates too; no collector runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.update(
+    VLLM_ENABLE_V1_MULTIPROCESSING="0",
+    VLLM_NO_USAGE_STATS="1",
+    VLLM_LOGGING_LEVEL="ERROR",
+    VLLM_CPU_KVCACHE_SPACE="1",
+    HF_HUB_OFFLINE="1",
+    GLASSGATE_COLLECTOR="off",
+)
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
+
+import bare  # noqa: E402 - the environment comes first
+from vllm import LLM, SamplingParams  # noqa: E402 - as above
+from vllm.inputs import TokensPrompt  # noqa: E402 - as above
+from vllm.v1.core.sched.scheduler import Scheduler  # noqa: E402 - as above
+
+from controller.engines.vllm import install  # noqa: E402 - as above
+from controller.engines.vllm.scheduler import GlassgateScheduler  # noqa: E402 - as above
+
+SLOTS = 64
+LEAST_SAMPLES = 50
+BLOCK_REQUESTS = 64
+
+
+class Timed:
+    """One scheduler, and how long each of its calls took, ns, by what the step was."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+        self.taken: dict[str, list[int]] = {"all": []}
+
+    def step(self) -> None:
+        """One step; what kind it was is known afterwards."""
+        scheduler = self.scheduler
+        waited = bool(scheduler.waiting)
+        began = time.perf_counter_ns()
+        output = scheduler.schedule()
+        taken = time.perf_counter_ns() - began
+        kind = "only decode" if not waited else "admit" if output.scheduled_new_reqs else "queue, none enters"
+        self.taken["all"].append(taken)
+        self.taken.setdefault(kind, []).append(taken)
+        scheduler.update_from_output(output, bare.output_of(scheduler, output))
+
+
+def requests(count: int) -> list[tuple[list[int], int]]:
+    """Prompts of 100 to 1,000 tokens, half of them with a beginning in common, and 100 to 400 tokens to generate."""
+    draw = random.Random(7)  # noqa: S311 - the same requests every time
+    shared = bare.tokens(512, 3)
+    made = []
+    for number in range(count):
+        own = bare.tokens(draw.randrange(100, 1000), number)
+        made.append(([*shared[: draw.choice((0, 256))], *own], draw.randrange(100, 400)))
+    return made
+
+
+def schedules(model: str, count: int, rate: float) -> tuple[Timed, Timed]:
+    """Both schedulers on the same requests, of which so many arrive in each step on average."""
+    both = []
+    for chosen in (Scheduler, GlassgateScheduler):
+        config = bare.configure(model, max_num_batched_tokens=8192, max_num_seqs=SLOTS)
+        both.append(Timed(bare.build(chosen, config, 8000)))
+    draw = random.Random(9)  # noqa: S311 - the same arrivals every time
+    todo = requests(count)
+    due, step = 0.0, 0
+    gc.collect()
+    gc.disable()
+    while todo or both[0].scheduler.has_requests():
+        due += draw.random() * 2 * rate
+        while todo and due >= 1:
+            due -= 1
+            prompt, output = todo.pop()
+            for each in both:
+                each.scheduler.add_request(bare.request(f"r{len(todo)}", prompt, output))
+        step += 1
+        for each in both if step % 2 else reversed(both):
+            each.step()
+    gc.enable()
+    for each in both:
+        each.scheduler.shutdown()
+    return both[0], both[1]
+
+
+def serve(model: str, pairs: int) -> list[tuple[float, float]]:
+    """Requests a second that one engine serves with a full queue, (not watched, watched), block by block in turns.
+
+    The watch is taken out of the scheduler between two blocks, when the engine is empty, and put back: without it our
+    class calls the stock one's methods and nothing else.
+    """
+    install.install()
+    llm = LLM(
+        model, max_model_len=2048, max_num_batched_tokens=1024, max_num_seqs=16, enforce_eager=True, block_size=32,
+        num_gpu_blocks_override=2000, seed=0, disable_log_stats=False,
+    )  # fmt: skip
+    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+    watch = scheduler._glassgate
+    prompts = [TokensPrompt(prompt_token_ids=prompt) for prompt, _ in requests(BLOCK_REQUESTS)]
+    chosen = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
+    found = []
+    for pair in range(-1, pairs):
+        rates = {}
+        for on in (False, True) if pair % 2 else (True, False):
+            scheduler._glassgate = watch if on else None
+            llm.reset_prefix_cache()
+            began = time.perf_counter()
+            llm.generate(prompts, chosen, use_tqdm=False)
+            rates[on] = len(prompts) / (time.perf_counter() - began)
+        if pair >= 0:  # the first pair warms up
+            found.append((rates[False], rates[True]))
+    scheduler._glassgate = watch
+    llm.llm_engine.engine_core.shutdown()
+    install.uninstall()
+    return found
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model")
+    parser.add_argument("--requests", type=int, default=400)
+    parser.add_argument("--pairs", type=int, default=30)
+    asked = parser.parse_args()
+    os.environ["GLASSGATE_HOME"] = tempfile.mkdtemp()
+    say("| schedule() | steps | stock, median us | ours, median us | ratio | ratio of means |")
+    say("|---|---|---|---|---|---|")
+    for name, rate in (("at 9 tenths of the slots", 0.9 * SLOTS / 250), ("a queue at all times", 4.0)):
+        stock, ours = schedules(asked.model, asked.requests, rate)
+        for kind, taken in ours.taken.items():
+            theirs = stock.taken.get(kind, [])
+            if len(taken) >= LEAST_SAMPLES and len(theirs) >= LEAST_SAMPLES:
+                a, b = statistics.median(theirs), statistics.median(taken)
+                means = statistics.mean(taken) / statistics.mean(theirs)
+                say(f"| {name}: {kind} | {len(taken)} | {a / 1e3:.1f} | {b / 1e3:.1f} | {b / a:.3f} | {means:.3f} |")
+    found = serve(asked.model, asked.pairs)
+    a, b = (statistics.median(pair[on] for pair in found) for on in (0, 1))
+    each = sorted(ours / stock for stock, ours in found)
+    least, middle, most = each[len(each) // 4], statistics.median(each), each[3 * len(each) // 4]
+    say("\n| requests per second | blocks | stock, median | ours, median | ratio of pairs, median (quartiles) |")
+    say("|---|---|---|---|---|")
+    say(f"| a full queue | {len(found)} | {a:.1f} | {b:.1f} | {middle:.3f} ({least:.3f} to {most:.3f}) |")
+
+
+if __name__ == "__main__":
+    main()
