@@ -17,7 +17,7 @@ from sglang_pass import NoRoomError, World, prefix_ids, run_pass
 
 from controller.admission import AdmissionPass
 from controller.case import CaseEngine, decision_dict, read_case
-from controller.decision import Decision
+from controller.decision import Decision, PassResult
 from controller.engines.sglang.adder import GatedAdder
 from controller.engines.sglang.desk import Desk
 from controller.engines.sglang.hits import LoadWatch
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from sglang_pass import Outcome as Ran
     from sglang_pass import Spec
 
-    from controller.decision import PassResult
     from estimator.batch import BatchEstimator
 
 LANES = 4
@@ -145,15 +144,26 @@ def terms_of(
 
 
 def gated_pass(
-    spec: Spec, server_args: Any, terms: Terms, *, kind: type[World] = World, aborts_never: bool = False
+    spec: Spec,
+    server_args: Any,
+    terms: Terms,
+    *,
+    kind: type[World] = World,
+    aborts_never: bool = False,
+    faulty: bool = False,
 ) -> Passed:
-    """One pass of Glassgate's adder over a spec. Raises NoRoomError where the spec does not fit its own pool."""
+    """One pass of Glassgate's adder over a spec; of a faulty one nothing is written down.
+
+    Raises NoRoomError where the spec does not fit its own pool, and whatever failed of ours unless that is expected.
+    """
     world = kind(spec, server_args)
     desk = Desk(Shelf(), terms, aborts_never=aborts_never)  # type: ignore[arg-type]
     if spec.tree == "host":
         desk.loads = LoadWatch(world.tree, lambda *_: None, desk.fail)
     adder_class = type("BareAdder", (GatedAdder,), {"desk": desk})
     outcome = run_pass(world, adder_class)
+    if faulty:
+        return Passed(world, outcome, PassResult((), (), None, 0, None, 0, 0), desk)
     if desk.record.errors:  # type: ignore[attr-defined]
         raise desk.record.errors[0]  # type: ignore[attr-defined]
     out_of_slots = outcome.expected["stop"] == "slots"
