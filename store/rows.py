@@ -265,6 +265,8 @@ class Rows:
                 known[_FIRST_TOKEN] = end_ns
 
     def _digest(self, r: records.Digest) -> None:
+        if self.ranks < 2:  # there is nobody to be compared with
+            return
         self.seen = r.passed
         if r.digest:
             self.tables["digests"].append((self._run, r.passed, r.digest.hex()))

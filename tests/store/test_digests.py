@@ -226,6 +226,14 @@ def test_a_lost_frame_is_no_difference(database, tape):
     assert told(database) == [(0, 1, 15, 15, "ranks 0 and 1 decided differently in pass 15")]
 
 
+def test_a_rank_alone_in_its_group_keeps_nothing_to_compare(database, tape):
+    """Digests of a group of one, as of a pipeline stage, do not pile up."""
+    alone = Rank(tape(), 1, ranks=1)
+    busy(alone)
+    feed(database, alone)
+    assert waiting_digests(database) == []
+
+
 class Watcher:
     """Keeps what a collector tells about once a second."""
 

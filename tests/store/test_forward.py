@@ -1,6 +1,7 @@
 """Knob requests passed on to an engine's endpoint: what is posted, what comes back, and what is left when it fails."""
 
 import json
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -146,6 +147,14 @@ def test_an_engine_that_cannot_be_reached_is_told(tmp_path):
     ask(run)
     forward(run, lambda _: None)
     assert "cannot be reached" in left(run)[0][1]
+
+
+def test_a_certificate_is_checked_unless_the_engine_is_on_this_machine():
+    """An engine at a loopback address may show a certificate for the name that its users know; any other may not."""
+    for host in ("127.0.0.1", "[::1]", "localhost"):
+        assert forwarding._tls(f"https://{host}:1/x").verify_mode is ssl.CERT_NONE
+    assert forwarding._tls("https://engine.example:1/x").verify_mode is ssl.CERT_REQUIRED
+    assert forwarding._tls("https://engine.example:1/x").check_hostname
 
 
 def test_what_is_no_request_is_never_posted(run, endpoint):
