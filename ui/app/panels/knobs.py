@@ -297,7 +297,6 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
         draft = self.query_one(".draft", Static)
         draft.update(drafted)
         draft.display = bool(drafted)
-        self.refresh_bindings()
 
     def _said(self, panel: KnobPanel) -> Content:
         why_not = self.why_not()
