@@ -9,7 +9,14 @@ import pytest
 from controller.engines.plugin.status import InProcess, PluginStatus, write_status
 from controller.run_directory import RunDirectory
 from ui.doctor.finding import FAIL, OK, WARN
-from ui.doctor.processes import ancestors, engine_of, engine_processes, environment_of, examine_processes
+from ui.doctor.processes import (
+    ancestors,
+    engine_of,
+    engine_processes,
+    environment_of,
+    examine_processes,
+    same_environment,
+)
 
 CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
 
@@ -113,3 +120,10 @@ def test_an_environment_that_was_written_over_is_not_trusted(tmp_path, monkeypat
     (tmp_path / "7" / "environ").write_bytes(b"PATH=/bin\0GLASSGATE=1\0")
     assert environment_of(7) == {"PATH": "/bin", "GLASSGATE": "1"}
     assert environment_of(8) is None
+
+
+def test_two_names_of_one_interpreter_are_one_environment():
+    """An engine started with `python` runs in the environment of a command that names `python3.11` of that folder."""
+    assert same_environment("/venv/bin/python", "/venv/bin/python3.11")
+    assert not same_environment("/venv/bin/python", "/other/bin/python")
+    assert same_environment("", "/other/bin/python")

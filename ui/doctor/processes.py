@@ -131,5 +131,5 @@ def _kept_out(process: EngineProcess, what: str) -> Iterator[Finding]:
 
 
 def same_environment(python: str, here: str) -> bool:
-    """Whether two interpreters are the same one, and so of one environment."""
-    return not python or os.path.normpath(python) == os.path.normpath(here)
+    """Whether two interpreters are of one environment: `python` and `python3.11` of one folder are."""
+    return not python or os.path.normpath(Path(python).parent) == os.path.normpath(Path(here).parent)
