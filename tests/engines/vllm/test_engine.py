@@ -218,6 +218,16 @@ def test_a_host_hit_below_the_threshold_is_not_loaded(glassgate, tiny_model, hom
     assert told[0]["matched_tokens"] + told[0]["device_hit_tokens"] == 384
 
 
+def test_the_class_can_be_named_to_the_engine(glassgate, tiny_model, home):
+    """`--scheduler-cls` takes our class without the plug-in being switched on, and the run is recorded."""
+    glassgate()
+    named = "controller.engines.vllm.scheduler.GlassgateScheduler"
+    with engine(tiny_model, on=False, scheduler_cls=named) as llm:
+        assert len(serve(llm, traffic(3))) == 3
+    _, database = stored(home)
+    assert rows(database, "SELECT count(*) AS served FROM requests WHERE ended = 'finish'") == [{"served": 3}]
+
+
 def test_smoke_is_made_by_the_workers_and_recorded(glassgate, tiny_model, home):
     """What max_buffer_bytes allows is allocated once the engine stands, in the pieces of a full chunk."""
     glassgate(max_buffer_bytes=24 << 20, smoke="require")

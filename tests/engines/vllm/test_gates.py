@@ -1,10 +1,14 @@
 """Glassgate's own gates on vLLM's waiting loop: each one binds with the right numbers, and none starves anybody."""
 
+import random
+
 import bare
 import pytest
-from reading import closed_by
+from reading import assert_counts_add_up, closed_by
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from controller.records import Finish, StepEnd
 from controller.vocabulary import Gate, Verdict
 
 PROMPT = 64
@@ -142,19 +146,69 @@ def test_the_chunks_of_prompts_that_run_count_as_members(scene):
     assert record.told(record.passes[1])["b"] == ("wait", "extend_tokens/limit", 48 + 112, 128)
 
 
-def test_with_every_knob_unset_every_step_is_the_stock_schedulers(scene, tiny_model):
-    """Without limits the watched scheduler schedules what the stock one does, step by step."""
-    watched, _ = scene(blocks=60)
-    stock = bare.build(Scheduler, bare.configure(str(tiny_model)), 60)
+@pytest.mark.parametrize("stock_class", [Scheduler, AsyncScheduler])
+@pytest.mark.parametrize("ahead", [1, 2])
+def test_with_every_knob_unset_every_step_is_the_stock_schedulers(scene, tiny_model, stock_class, ahead):
+    """Without limits the watched scheduler schedules what the stock one does, step by step, also one step ahead."""
+    watched, record = scene(blocks=60, stock=stock_class)
+    stock = bare.build(stock_class, bare.configure(str(tiny_model)), 60)
     shared = bare.tokens(200, 3)
     for number in range(40):
         for scheduler in (watched, stock):
             ids = [*shared[: 16 * (number % 7)], *bare.tokens(5 + 37 * (number % 9), number)]
             scheduler.add_request(bare.request(f"r{number}", ids, output=1 + number % 25))
+    under_way: dict[int, list] = {id(watched): [], id(stock): []}
     steps = 0
-    while stock.has_requests():
-        ours, theirs = bare.step(watched), bare.step(stock)
-        assert ours.num_scheduled_tokens == theirs.num_scheduled_tokens
+    while stock.has_requests() or under_way[id(stock)]:
+        scheduled = []
+        for scheduler in (watched, stock):
+            waiting = under_way[id(scheduler)]
+            if scheduler.has_requests():
+                output = scheduler.schedule()
+                waiting.append((output, bare.output_of(scheduler, output)))
+                scheduled.append(dict(output.num_scheduled_tokens))
+            if len(waiting) >= ahead or not scheduler.has_requests():
+                scheduler.update_from_output(*waiting.pop(0))
+        assert len(scheduled) != 1
+        assert not scheduled or scheduled[0] == scheduled[1]
         steps += 1
     assert not watched.has_requests()
     assert steps > 40
+    assert len(record.of(Finish)) == 40
+    assert {number for end in record.of(StepEnd) for number in end.first_tokens} == set(range(40))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_under_any_limits_everybody_is_served_and_no_batch_grows_past_one(scene, seed):
+    """Random limits, pool and requests: all finish, every pass adds up, and only a batch of one exceeds a limit."""
+    draw = random.Random(seed)  # noqa: S311 - the same cases every time
+    limits = {
+        "max_requests": draw.choice((None, 1, 2, 3)),
+        "max_extend_tokens": draw.choice((None, 1, 64, 200)),
+        "max_cached_tokens": draw.choice((None, 1, 64, 200)),
+    }
+    knobs = {name: limit for name, limit in limits.items() if limit is not None}
+    scheduler, record = scene(
+        blocks=draw.choice((40, 80)),
+        knobs=knobs,
+        max_num_seqs=draw.randrange(1, 9),
+        max_num_batched_tokens=draw.choice((64, 256)),
+    )
+    shared = bare.tokens(200, 3)
+    todo = 60
+    while todo or scheduler.has_requests():
+        for _ in range(min(todo, draw.randrange(4))):
+            todo -= 1
+            prompt = [*shared[: 16 * draw.randrange(9)], *bare.tokens(draw.randrange(1, 250), todo)]
+            scheduler.add_request(bare.request(f"r{todo}", prompt, output=draw.randrange(1, 20)))
+        bare.step(scheduler)
+    assert len(record.of(Finish)) == 60
+    for passed in record.passes:
+        assert_counts_add_up(passed)
+        joined = [member for member in passed.batch if not member[5]]
+        if len(passed.batch) > 1 and joined:
+            assert len(joined) <= (limits["max_requests"] or 60)
+            extends = sum(-(-extend // bare.BLOCK) * bare.BLOCK for _, _, extend, *_ in passed.batch)
+            assert extends <= (limits["max_extend_tokens"] or 1 << 30)
+            assert sum(hit + load for *_, hit, load, _ in joined) <= (limits["max_cached_tokens"] or 1 << 30)
+    assert "unattributed/not_told" not in {closed_by(passed) for passed in record.passes}

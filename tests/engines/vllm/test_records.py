@@ -5,7 +5,7 @@ import time
 
 import bare
 import pytest
-from reading import closed_by
+from reading import Record, closed_by
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
@@ -226,6 +226,26 @@ def test_a_version_that_was_not_tested_is_left_alone(glassgate, home, tiny_model
     assert set(bare.step(scheduler).num_scheduled_tokens) == {"a"}
     assert not home.exists()
     assert SUPPORTED["vllm"].versions == ("0.32.0",)
+
+
+def test_data_parallel_ranks_are_ranks_of_one_run(glassgate, home, tiny_model):
+    """Each data-parallel scheduler records whole under the run's id, in a group of its own, and the first collects."""
+    glassgate()
+    config = bare.configure(str(tiny_model))
+    folders, started = [], []
+    for rank in range(2):
+        config.parallel_config.data_parallel_index = config.parallel_config.data_parallel_rank_local = rank
+        scheduler = bare.build(GlassgateScheduler, config)
+        record = Record(home, scheduler)
+        scheduler.add_request(bare.request("a"))
+        bare.step(scheduler)
+        folders.append(record.folder.name)
+        started.append(record.of(RunStart)[0])
+        assert len(record.passes) == 1
+        scheduler.shutdown()
+    name = start.run_id(config)
+    assert folders == [name, f"{name}-1"]
+    assert [(each.rank, each.group) for each in started] == [(0, "dp0"), (1, "dp1")]
 
 
 def test_a_bad_setting_stops_the_start(scene):
