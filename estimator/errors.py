@@ -47,3 +47,9 @@ class NoAnswerError(GlassgateError):
     """Nobody answered a knob request in time."""
 
     exit_code = 10
+
+
+class FidelityError(GlassgateError):
+    """A replay does not reproduce the record well enough to draw conclusions from it."""
+
+    exit_code = 12

@@ -26,6 +26,7 @@ EXIT_CODES: Final = {
     9: "a device cannot be probed, or its memory did not hold what was asked",
     10: "a run did not answer a knob request in time",
     11: "doctor found something that keeps Glassgate from doing what it is asked for",
+    12: "a replay does not reproduce the record well enough to draw conclusions from it",
     INTERRUPTED: "interrupted by Ctrl-C; what was recorded before stays readable",
 }
 
@@ -38,6 +39,7 @@ COMMANDS: Final = (
     "why",
     "query",
     "ui",
+    "trace",
     "estimate",
     "smoke",
     "collect",

@@ -25,6 +25,16 @@ def record_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
+def span_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Which stretch of a run a command looks at."""
+    since = click.option(
+        "--since", metavar="MOMENT", help="From 10m before its end, +10m into it, or 12:03:10 UTC [default: its start]."
+    )
+    until = click.option("--until", metavar="MOMENT", help="Up to then, written alike [default: its end].")
+    decorated: Callable[..., Any] = since(until(function))
+    return decorated
+
+
 def knob_option(spec: KnobSpec) -> Callable[[Any], Any]:
     """The option that sets one knob; what it was given is read by `Knobs.parse`, so that its words are everywhere."""
     return click.option(

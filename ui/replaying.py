@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -13,6 +13,7 @@ from controller.engines.replay import (
     DEFAULT_DEVICE_TOKENS,
     DEFAULT_HOST_TOKENS,
     DEFAULT_NEW_TOKEN_RATIO,
+    KnobsAt,
     Pace,
     ReplayEngine,
     Role,
@@ -103,6 +104,14 @@ class ReplayOptions:
         """How long steps take."""
         return step_time_model(self.step_time, prefill_tokens_per_second=self.prefill_tokens_per_second)
 
+    def changes(self) -> Sequence[KnobsAt]:
+        """Knobs turned at known moments; a plain workload has none."""
+        return ()
+
+    def stretch_ns(self) -> int | None:
+        """The bound on decode steps taken in one piece, simulated ns."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
@@ -190,6 +199,8 @@ def replay(workload: Workload, options: ReplayOptions) -> Replayed:
                 context="" if estimator is None else json.dumps(estimator.context.as_run()),
                 smoke=smoke,
                 pace=pace,
+                stretch_ns=options.stretch_ns(),
+                changes=options.changes(),
                 began_wall_ns=clock.began_wall_ns,
             )
             summary = {**_serve(engine, run, options), "skipped_lines": workload.skipped.count}

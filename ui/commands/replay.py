@@ -6,17 +6,19 @@ from typing import Any
 import click
 
 from controller.engines.replay import DEFAULT_DEVICE_TOKENS, DEFAULT_HOST_TOKENS, DEFAULT_NEW_TOKEN_RATIO
+from controller.engines.replay.exported import Exported
 from controller.engines.replay.pace import FASTEST, SLOWEST
 from controller.engines.replay.sessions import agent_sessions
 from controller.engines.replay.step_time import DEFAULT_PRESET, PRESETS
 from controller.engines.replay.traces import open_trace
 from estimator.errors import UsageError
+from ui.as_exported import AsExported, as_exported
 from ui.cli import INTERRUPTED
 from ui.options import UNBOUNDED_WORD, Finite, Size, json_option, knob_options
-from ui.output import print_json
+from ui.output import cell, narrate, print_json
 from ui.replaying import DEFAULT_MODEL, ReplayOptions
 from ui.replaying import replay as run_replay
-from ui.settings import load_settings
+from ui.settings import Settings, load_settings
 from ui.summary import print_summary
 
 REPLAY_KNOBS = {"page_size": 64}
@@ -137,17 +139,21 @@ def replay(
 
     TRACE is a Mooncake JSONL or Azure CSV trace, gzip too; without one the built-in workload of multi-turn agent
     sessions is replayed, and - reads a trace from standard input. The record stands in a run folder that `why` and
-    `query` read. The page size is 64 unless it is set.
+    `query` read. The page size is 64 unless it is set. A trace that `glassgate trace export` wrote is served as its run
+    was, but for what is set here.
     """
     _check_together(ctx, trace)
     settings = load_settings()
-    chosen = replay_options(options, base=settings.runs, knobs=settings.knobs(knobs, REPLAY_KNOBS))
     if trace is None:
         workload = agent_sessions(seed=seed, sessions=sessions)
     else:
         workload = open_trace(
             "/dev/stdin" if trace == "-" else trace, skip_bad_lines=skip_bad_lines, limit=limit, speed=speed
         )
+    if workload.exported is None:
+        chosen = replay_options(options, base=settings.runs, knobs=settings.knobs(knobs, REPLAY_KNOBS))
+    else:
+        chosen = _as_exported(ctx, workload.exported, settings, knobs, {**options, "speed": speed})
     replayed = run_replay(workload, chosen)
     if as_json:
         print_json(replayed.summary)
@@ -155,6 +161,33 @@ def replay(
         print_summary(replayed.summary)
     if replayed.summary["interrupted"]:
         ctx.exit(INTERRUPTED)
+
+
+def _as_exported(
+    ctx: click.Context, exported: Exported, settings: Settings, knobs: dict[str, Any], options: dict[str, Any]
+) -> AsExported:
+    """The options for a trace that Glassgate exported: the run's, but for what was given on the command line."""
+    given = frozenset(
+        name for name in options if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    )
+    theirs = exported.started()
+    chosen = settings.knobs(knobs, theirs.as_dict())
+    differing = [name for name, value in chosen.as_dict().items() if value != theirs.as_dict()[name]]
+    other = ", ".join([*(f"{name} {cell(getattr(chosen, name))}" for name in differing), *sorted(given - {"speed"})])
+    narrate(
+        f"served as run {exported.run} was ({exported.engine} {exported.version})"
+        + (f", but for {other}" if other else "")
+    )
+    if not exported.whole:
+        narrate("what its cache held where the trace begins is not known; it begins empty here")
+    return AsExported(
+        **read_options(as_exported(options, exported, given)),
+        knobs=chosen,
+        base=settings.runs,
+        exported=exported,
+        given=given,
+        set_knobs=frozenset(differing),
+    )
 
 
 def _check_together(ctx: click.Context, trace: str | None) -> None:
@@ -169,8 +202,10 @@ def _check_together(ctx: click.Context, trace: str | None) -> None:
 
 
 def replay_options(options: dict[str, Any], **more: Any) -> ReplayOptions:
-    """A command's options as `ReplayOptions`: `unbounded` and `none` are None there."""
-    read: dict[str, Any] = {
-        name: None if value in (UNBOUNDED_WORD, "none") else value for name, value in options.items()
-    }
-    return ReplayOptions(**read, **more)
+    """A command's options as `ReplayOptions`."""
+    return ReplayOptions(**read_options(options), **more)
+
+
+def read_options(options: dict[str, Any]) -> dict[str, Any]:
+    """A command's options by the names of `ReplayOptions`: `unbounded` and `none` are None there."""
+    return {name: None if value in (UNBOUNDED_WORD, "none") else value for name, value in options.items()}

@@ -142,6 +142,8 @@ class ReplayEngine:
             stretch_ns=stretch_ns,
         )
         self._manner = _manner(role, write_policy, new_token_ratio, workload.block_tokens, step_time, stretch_ns)
+        if estimator is not None:
+            self._manner["geometry"] = json.dumps(asdict(estimator.geometry))
         self._changes = deque(changes)
         self._pace = pace
         self._began_wall_ns = began_wall_ns

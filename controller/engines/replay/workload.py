@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
+
+if TYPE_CHECKING:
+    from controller.engines.replay.exported import Exported
 
 MAX_TOKENS: Final = 1 << 40
 """The largest token count or number of milliseconds a reader accepts; what is above it is taken for a mistake."""
@@ -57,10 +60,11 @@ class Workload:
     `block_tokens` is the size of one block of `WorkloadRequest.blocks`, in tokens. Iterating it yields the requests
     and may raise `InputError`. `position` says which part of the workload has been read, from 0 to 1, for a progress
     bar. `skipped` fills while it is read. Close it, or use it in a `with`, to free the file behind it; `release` frees
-    it even where no request was asked for.
+    it even where no request was asked for. `exported` says how the run was served that it comes from, None where it
+    comes from none.
     """
 
-    __slots__ = ("_position", "_release", "block_tokens", "name", "requests", "skipped")
+    __slots__ = ("_position", "_release", "block_tokens", "exported", "name", "requests", "skipped")
 
     def __init__(
         self,
@@ -71,9 +75,11 @@ class Workload:
         position: Callable[[], float] | None = None,
         release: Callable[[], None] | None = None,
         skipped: SkippedLines | None = None,
+        exported: "Exported | None" = None,
     ) -> None:
         self.name = name
         self.block_tokens = block_tokens
+        self.exported = exported
         self.requests = requests
         self.skipped = SkippedLines() if skipped is None else skipped
         self._position = position

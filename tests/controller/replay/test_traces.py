@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.engines.replay import traces
+from controller.engines.replay import mooncake, trace_lines
+from controller.engines.replay.trace_lines import BadLineError, checked_id
 from controller.engines.replay.traces import open_trace
 from controller.engines.replay.workload import WorkloadRequest
 from estimator.errors import InputError, UsageError
@@ -284,7 +285,7 @@ def test_broken_gzip_is_an_error(tmp_path: Path, damage: bytes) -> None:
 
 def test_overlong_line_is_one_bad_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line beyond the limit is not held in memory, costs that line only, and later lines keep their number."""
-    monkeypatch.setattr(traces, "MAX_LINE_BYTES", 256)
+    monkeypatch.setattr(trace_lines, "MAX_LINE_BYTES", 256)
     path = write(tmp_path / "t", line(), "{" + " " * 1000 + "}", line(timestamp=9), line(input_length=0))
     with open_trace(path, skip_bad_lines=True) as workload:
         assert [request.id for request in workload] == ["r0", "r2"]
@@ -356,10 +357,10 @@ def test_fast_and_slow_reading_agree(changes: dict[str, Any]) -> None:
     """What the typed decoder takes, the slow reader takes alike, so that both have one idea of a good line."""
     text = json.dumps({**GOOD, **changes}).encode()
     try:
-        slow = traces._read_slowly(text)
-    except traces._BadLineError:
+        slow = mooncake.read_slowly(text)
+    except BadLineError:
         slow = None
-    parser = traces._Mooncake(1.0)
+    parser = mooncake.Mooncake(1.0)
     try:
         fast = parser._decode(text)
     except ValueError:
@@ -368,8 +369,8 @@ def test_fast_and_slow_reading_agree(changes: dict[str, Any]) -> None:
         value = getattr(fast, field)
         if value is not None:
             try:
-                setattr(fast, field, traces._checked_id(field, value))
-            except traces._BadLineError:
+                setattr(fast, field, checked_id(field, value))
+            except BadLineError:
                 assert slow is None
                 return
     assert fast == slow

@@ -1,0 +1,115 @@
+"""Fidelity: how well a replay under the recorded knobs reproduces what really happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from estimator.errors import FidelityError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ui.whatif.played import Life, Played
+
+FLOOR: Final = 0.8
+"""Below this fidelity no conclusion is drawn."""
+_S: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fidelity:
+    """How a replay under the recorded knobs compares with the record. Times in seconds, shares from 0 to 1."""
+
+    passes: int
+    """Recorded passes that admitted somebody."""
+    same_passes: int
+    """Of them, those whose members are the members of a replayed pass too."""
+    exact: bool
+    """Every pass has the same members, tokens and time."""
+    ttft_error: float | None
+    """Mean difference of the requests' times to first token, whatever its sign; None where none has both."""
+    queue_error: float | None
+    """The same of the times from arrival to first admission."""
+    ttft_mean: float | None
+    """Recorded."""
+    compared: int
+    """Requests that have a first token in both."""
+
+    @property
+    def same_share(self) -> float:
+        """Share of recorded passes with the same members."""
+        return self.same_passes / self.passes if self.passes else 0.0
+
+    @property
+    def score(self) -> float:
+        """From 0 to 1, the least of three.
+
+        They are the share of passes with the same members, and what is left of 1 when the errors of time to first token
+        and of queue time, each as a share of the recorded mean time to first token, are taken off.
+        """
+        worst = self.same_share
+        for error in (self.ttft_error, self.queue_error):
+            if error is None or not self.ttft_mean:
+                continue
+            worst = min(worst, 1 - error / self.ttft_mean)
+        return max(0.0, worst)
+
+    def check(self, floor: float = FLOOR) -> None:
+        """Raise FidelityError where the fidelity is below `floor`."""
+        if self.score < floor:
+            raise FidelityError(
+                f"fidelity {self.score:.2f} is below {floor:.2f}: {self.words()}; no conclusion can be drawn, choose "
+                "another span or model, or lower --min-fidelity"
+            )
+
+    def words(self) -> str:
+        """In words, for people."""
+        if self.exact:
+            return f"all {self.passes:,} passes reproduced exactly"
+        told = f"{self.same_passes:,} of {self.passes:,} passes have the same members ({100 * self.same_share:.1f} %)"
+        if self.ttft_error is not None:
+            told += f", time to first token off by {_seconds(self.ttft_error)} of {_seconds(self.ttft_mean or 0)}"
+        if self.queue_error is not None:
+            told += f", queue time by {_seconds(self.queue_error)}"
+        return told
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {**asdict(self), "same_share": self.same_share, "score": self.score}
+
+
+def fidelity_of(happened: Played, replayed: Played) -> Fidelity:
+    """Compare what happened with a replay of it."""
+    then, now = (Counter(frozenset(each.members) for each in played.passes) for played in (happened, replayed))
+    ttft = list(_differences(happened, replayed, "first_token_ns"))
+    queue = list(_differences(happened, replayed, "admit_ns"))
+    recorded = [
+        each.first_token_ns - each.arrival_ns for each in happened.lives.values() if each.first_token_ns is not None
+    ]
+    return Fidelity(
+        passes=len(happened.passes),
+        same_passes=sum((then & now).values()),
+        exact=happened.passes == replayed.passes and not any(ttft) and not any(queue),
+        ttft_error=_mean(ttft),
+        queue_error=_mean(queue),
+        ttft_mean=_mean(recorded),
+        compared=len(ttft),
+    )
+
+
+def _differences(one: Played, other: Played, moment: str) -> Iterator[int]:
+    for number, life in one.lives.items():
+        twin: Life | None = other.lives.get(number)
+        then, now = getattr(life, moment), getattr(twin, moment, None)
+        if then is not None and now is not None:
+            yield abs(then - now)
+
+
+def _mean(values: list[int]) -> float | None:
+    return sum(values) / len(values) / _S if values else None
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.3g} s"

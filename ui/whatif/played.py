@@ -1,0 +1,212 @@
+"""Played: what a replay of a span did."""
+
+from __future__ import annotations
+
+import gc
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.engines.replay import DEFAULT_NEW_TOKEN_RATIO, KnobsAt, ReplayEngine
+from controller.engines.replay.quiet import QuietPass, QuietRecorder
+from controller.knobs import Knobs
+from ui.whatif.requests import workload_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from controller.engines.replay import Progress, StepTime
+    from ui.whatif.recorded import Recorded
+    from ui.whatif.span import Span
+
+WHO: Final = "record"
+"""Who turned the knobs of a replayed record, for its own record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """One batch as it was formed, in the record or in a replay. Request numbers are the record's."""
+
+    start_ns: int
+    members: tuple[int, ...]
+    """Numbers of the requests in it, the continuing chunk first."""
+    extend_tokens: int
+    cached_tokens: int
+    loaded_tokens: int
+    closed_gate: int
+    """-1 when nothing closed the pass."""
+    peak_bytes: int
+    """-1 where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """When things happened to one request, ns of the run's clock; None where they did not."""
+
+    arrival_ns: int
+    admit_ns: int | None
+    first_token_ns: int | None
+    end_ns: int | None
+    prompt_tokens: int
+    generated_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What happened in a span, in the record or in a replay of it."""
+
+    passes: tuple[Passed, ...]
+    """Those that admitted somebody."""
+    lives: dict[int, Life]
+    """By number, the requests that arrived in the span."""
+    refused: int
+    """Requests that could never fit."""
+    retractions: int
+    wall_s: float
+    """What the replay took; 0 for the record."""
+
+
+def knobs_at_start(recorded: Recorded, span: Span, changes: Mapping[str, Any]) -> Knobs:
+    """The knobs in force where the replay begins, with some set anew. Raises KnobError."""
+    return Knobs.parse(changes, recorded.revisions[_in_force(recorded, span.begin_ns)].knobs)
+
+
+def _in_force(recorded: Recorded, at_ns: int) -> int:
+    """The place of the revision in force at a time."""
+    place = 0
+    for number, revision in enumerate(recorded.revisions):
+        if revision.at_ns <= at_ns:
+            place = number
+    return place
+
+
+def turned(recorded: Recorded, span: Span, changes: Mapping[str, Any]) -> list[KnobsAt]:
+    """The knob changes of the record after the replay's beginning, but for knobs that are set anew.
+
+    Under the recorded knobs of a whole run each is turned just before the pass that was first decided under it; else by
+    the clock.
+    """
+    found = []
+    first = _in_force(recorded, span.begin_ns)
+    for before, after in zip(recorded.revisions[first:], recorded.revisions[first + 1 :], strict=False):
+        old, new = before.knobs.as_dict(), after.knobs.as_dict()
+        values = {name: new[name] for name in new if new[name] != old[name] and name not in changes}
+        if values:
+            passes = after.first_pass - 1 if span.whole and not changes and after.first_pass else 0
+            found.append(KnobsAt(after.at_ns - span.begin_ns, passes, values, WHO))
+    return found
+
+
+def play(
+    recorded: Recorded,
+    span: Span,
+    step_time: StepTime,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    new_token_ratio: float | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    stopped: Callable[[], bool] | None = None,
+) -> Played:
+    """Replay a span under the recorded knobs with `changes` set anew, and return what happened in it.
+
+    `progress` is told about every tenth of a second; where `stopped` then says so the replay ends early. Raises
+    KnobError for changes that cannot be, ReplayStuck where nothing can ever be admitted.
+    """
+    changes = changes or {}
+    knobs = replace(knobs_at_start(recorded, span, changes), revision=0)
+    ratio = new_token_ratio
+    if ratio is None:
+        ratio = float(recorded.words.get("new_token_ratio", DEFAULT_NEW_TOKEN_RATIO))
+    numbers = arrival_order(span)
+    recorder = QuietRecorder(span.since_ns - span.begin_ns)
+    engine = ReplayEngine(
+        workload_of(recorded, span.requests, span.before, span.begin_ns, knobs.page_size),
+        knobs=knobs,
+        step_time=step_time,
+        recorder=recorder,
+        setting=recorded.setting,
+        device_tokens=recorded.pool_tokens,
+        host_tokens=recorded.host_tokens,
+        role=recorded.role,
+        write_policy=recorded.write_policy,
+        new_token_ratio=ratio,
+        estimator=recorded.estimator(),
+        stretch_ns=recorded.words.get("stretch_ns"),
+        changes=turned(recorded, span, changes),
+        hashes=False,
+    )
+
+    def tell(standing: Progress) -> None:
+        if progress is not None:
+            progress(standing)
+        if stopped is not None and stopped():
+            engine.stop()
+
+    began = time.perf_counter()
+    with no_garbage():
+        engine.run(None if progress is None and stopped is None else tell)
+    return _gathered(recorder, span, numbers, time.perf_counter() - began)
+
+
+def arrival_order(span: Span) -> list[int]:
+    """The record's numbers of a span's requests in the order in which they arrive in a replay."""
+    begin_ns = span.begin_ns
+    return [
+        each.number for each in sorted(span.requests, key=lambda each: (max(begin_ns, each.arrival_ns), each.number))
+    ]
+
+
+def _gathered(recorder: QuietRecorder, span: Span, numbers: list[int], wall_s: float) -> Played:
+    """What a replay kept, in the record's numbers and times."""
+    begin_ns, until_ns = span.begin_ns, span.until_ns - span.begin_ns
+    asked = {each.number: each for each in span.requests}
+    admits: dict[int, int] = {}
+    passes = []
+    for seen in recorder.seen:
+        for member in seen.batch:
+            admits.setdefault(member[0], seen.start_ns)
+        if seen.start_ns <= until_ns:
+            passes.append(_passed(seen, numbers, begin_ns))
+    lives = {}
+    for place, number in enumerate(numbers):
+        request = asked[number]
+        if not span.since_ns <= request.arrival_ns <= span.until_ns:
+            continue
+        end = recorder.ends.get(place)
+        lives[number] = Life(
+            request.arrival_ns,
+            _back(admits.get(place), begin_ns),
+            _back(recorder.first_tokens.get(place), begin_ns),
+            _back(end[0] if end else None, begin_ns),
+            request.prompt_tokens,
+            end[1] if end else 0,
+        )
+    refused = sum(numbers[place] in lives for place in recorder.refused)
+    return Played(tuple(passes), lives, refused, recorder.retractions, wall_s)
+
+
+def _passed(seen: QuietPass, numbers: list[int], begin_ns: int) -> Passed:
+    extend = cached = loaded = 0
+    for _, _, extends, hit, load, done in seen.batch:
+        extend += extends
+        cached += hit + load + done
+        loaded += load
+    members = tuple([numbers[member[0]] for member in seen.batch])
+    return Passed(seen.start_ns + begin_ns, members, extend, cached, loaded, seen.closed_gate, seen.peak_bytes)
+
+
+def _back(at_ns: int | None, begin_ns: int) -> int | None:
+    return None if at_ns is None else at_ns + begin_ns
+
+
+@contextmanager
+def no_garbage() -> Iterator[None]:
+    """Leave the cycle collector out: a replay makes no cycles to speak of, and looking for some takes a while."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
