@@ -18,7 +18,7 @@ from controller.engines.sglang.verdicts import NO_TOKEN, OTHER
 from controller.vocabulary import Gate, Reason
 
 if TYPE_CHECKING:
-    from controller.engines.sglang.look import Look, Try
+    from controller.engines.sglang.look import Look
 
 
 def spent(adder: Any, verdict: Any) -> Stop:
@@ -51,7 +51,7 @@ def _room_spent(adder: Any) -> Stop:
 def window_short(adder: Any, look: Look, extend: int, host_hit: int) -> Stop | None:
     """What a candidate needs of the attention window's pool, where that refused it (`SWAPrefillBudget`)."""
     budget = adder.memory_budget
-    if isinstance(budget, SharedSWAPrefillBudget) or look.tries[-1].needed >= look.tries[-1].room:
+    if isinstance(budget, SharedSWAPrefillBudget) or look.tried is None or look.tried[1] >= look.tried[2]:
         return None
     needed = budget.swa_tokens(
         budget.ceil_paged_tokens(extend),
@@ -83,13 +83,13 @@ def refused(adder: Any, look: Look) -> Stop:
         return look.stop
     if look.said is not None:
         return look.said
-    if not look.tries:
+    if look.tried is None:
         return _before_selection(adder, look)
-    last = look.tries[-1]
-    if last.shape is NO_TOKEN:
-        return _no_room(adder, look, last)
-    if last.shape is OTHER:
-        return _no_shape(adder, look, last)
+    host, needed, room, shape = look.tried
+    if shape is NO_TOKEN:
+        return _no_room(adder, look, needed, room)
+    if shape is OTHER:
+        return _no_shape(adder, look, host)
     return _after_selection(adder, look)
 
 
@@ -110,7 +110,7 @@ def _before_selection(adder: Any, look: Look) -> Stop:
 def _uncached(adder: Any, look: Look) -> Stop:
     """A candidate that runs to its full length and has no prefix cache: `add_one_req_ignore_eos`."""
     request, budget = look.request, adder.memory_budget
-    tokens = len(request.full_untruncated_fill_ids) - look.prefix
+    tokens = len(request.full_untruncated_fill_ids) - look.hit
     if look.verdict is NO_TOKEN:
         needed = adder.ceil_paged_tokens(tokens) + adder.per_req_token_overhead
         room = min(budget.total_seen, budget.current_seen)
@@ -126,33 +126,34 @@ def _uncached(adder: Any, look: Look) -> Stop:
     return UNATTRIBUTED
 
 
-def _no_room(adder: Any, look: Look, last: Try) -> Stop:
-    if last.needed < last.room or isinstance(adder.memory_budget, SharedSWAPrefillBudget):
+def _no_room(adder: Any, look: Look, needed: int, room: float) -> Stop:
+    if needed < room or isinstance(adder.memory_budget, SharedSWAPrefillBudget):
         return UNATTRIBUTED  # one sum decided over two pools
     reason = Reason.CAN_NEVER if never_fits(adder, look) else Reason.POOL
-    return Stop(Gate.KV_CAPACITY, reason, last.needed, math.ceil(last.room))
+    return Stop(Gate.KV_CAPACITY, reason, needed, math.ceil(room))
 
 
 def never_fits(adder: Any, look: Look) -> bool:
     """Whether the whole pool, empty, would not hold the candidate: what the engine compares, its device hit with it."""
-    return bool(look.tries) and look.tries[-1].needed + look.hit >= adder.token_to_kv_pool_allocator.size
+    if look.tried is None:
+        return False
+    return bool(look.tried[1] + look.hit >= adder.token_to_kv_pool_allocator.size)
 
 
-def _no_shape(adder: Any, look: Look, last: Try) -> Stop:
+def _no_shape(adder: Any, look: Look, host: int) -> Stop:
     """The engine had room and selected no shape."""
     request = look.request
-    prefix = look.hit + last.host
-    tokens = len(request.full_untruncated_fill_ids) - prefix
+    tokens = len(request.full_untruncated_fill_ids) - look.hit - host
     paged = adder.ceil_paged_tokens(tokens)
     if look.chunk_left is None:
         if look.members and paged >= look.input_left:
             return Stop(
                 Gate.INPUT_TOKENS, Reason.BUDGET, adder.input_budget - look.input_left + paged, adder.input_budget
             )
-        return _tiles_or_unknown(adder, look)
+        return _tiles_or_unknown(adder, look, tokens)
     wanted = tokens if adder.exact_chunk_fill else paged
     if wanted <= look.chunk_left:
-        return _tiles_or_unknown(adder, look)
+        return _tiles_or_unknown(adder, look, tokens)
     if adder.chunk is not None and adder.chunk.chunked and get_schedule().schedule_policy == "shortest-prefill-first":
         spent = adder.chunk_budget - look.chunk_left
         return Stop(Gate.CHUNK_TOKENS, Reason.SECOND_CHUNK, spent + wanted, adder.chunk_budget)
@@ -166,11 +167,10 @@ def _chunk_spent(adder: Any, look: Look) -> Stop:
     return Stop(Gate.CHUNK_TOKENS, reason, spent + page, adder.chunk_budget)
 
 
-def _tiles_or_unknown(adder: Any, look: Look) -> Stop:
+def _tiles_or_unknown(adder: Any, look: Look, tokens: int) -> Stop:
     limit = schedule_policy.PREFILL_TILE_BUDGET
     if not schedule_policy._IS_HIP or limit <= 0 or not look.members:  # noqa: SLF001 - the engine's own switch
         return UNATTRIBUTED
-    tokens = len(look.request.full_untruncated_fill_ids) - look.hit - look.tries[-1].host
     metrics = adder._candidate_tile_metrics(tokens)  # noqa: SLF001 - as above
     return Stop(Gate.TILE_BUDGET, Reason.TILES, int(metrics.get(adder._tile_admission_metric_key()) or 0), limit)  # noqa: SLF001
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from controller.engines.sglang import causes
 from controller.engines.sglang.ledger import RequestLedger
-from controller.engines.sglang.look import Stop, Try
+from controller.engines.sglang.look import Stop
 from controller.vocabulary import Gate, HostHit, Reason
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Desk:
             return False  # nothing is cut, or the engine has rules of its own
         room = math.floor(adder.memory_budget.remaining_total)
         want = terms.aligned(min(left, len(look.request.full_untruncated_fill_ids) - look.prefix))
-        look.tries.append(Try(0, want, room, None))
+        look.tried = (0, want, room, None)
         if want <= room:
             return False
         if room > 0:
@@ -127,24 +127,11 @@ class Desk:
         look.said = look.stop = Stop(Gate.KV_CAPACITY, Reason.POOL, terms.page, room)
         return True
 
-    def admitted(self, adder: Any, look: Look) -> None:
-        """A candidate or the continuing chunk is in the batch."""
-        request, terms = look.request, adder.terms
-        look.admitted = True
-        look.end = request.extend_end
-        if look is adder.chunk:
-            look.hit = look.matched = 0
-            if adder.estimate is not None:
-                look.estimate = terms.estimator.add(adder.estimate, look.prefix, look.end - look.prefix, 0)
-        else:
-            look.prefix = request.prefix_len
-            if look.matched:
-                look.loaded = request.host_loaded_length
-                if self.loads is not None:
-                    self.loads.tell(look)
-            adder.cached_sum += look.prefix
-        adder.extend_sum += self.terms.aligned(look.end - look.prefix)
-        adder.estimate = look.estimate
+    def loaded(self, look: Look) -> None:
+        """A member with a host hit is in the batch: what became of the hit."""
+        look.loaded = look.request.host_loaded_length
+        if self.loads is not None:
+            self.loads.tell(look)
 
     def aborts(self, adder: Any, look: Look) -> bool:
         """Whether a candidate that can never fit leaves the queue, so that the loop goes on behind it."""
@@ -154,23 +141,3 @@ class Desk:
         self.doomed.append(look)
         # The engine takes back what it lent such a candidate only where the loop ends at it.
         return not look.request.kv.holds_mamba
-
-    def judge_uncached(self, adder: Any, look: Look) -> Stop | None:
-        """What Glassgate's gates say of a candidate without a prefix cache, by the shape the engine would select."""
-        tokens = len(look.request.full_untruncated_fill_ids) - look.prefix
-        left = look.chunk_left
-        cut = left is not None and tokens > left
-        shape = _Shape(look.prefix, left if cut and left is not None else tokens, cut)
-        return adder.terms.judge_shape(adder, look, shape, tokens)  # type: ignore[no-any-return]
-
-    def preempted(self, request: Any, given_back: list[Any]) -> None:
-        """Running requests gave their KV back for one of higher priority."""
-        self.ledger.preempted(given_back, request)
-
-
-class _Shape(NamedTuple):
-    """A shape as `PrefillAdder._select_prefill_admission` answers it."""
-
-    prefix_len: int
-    extend_len: int
-    is_chunked: bool

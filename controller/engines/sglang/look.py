@@ -19,26 +19,37 @@ class Stop(NamedTuple):
 UNATTRIBUTED: Final = Stop(Gate.UNATTRIBUTED, Reason.NOT_TOLD)
 
 
-class Try(NamedTuple):
-    """One selection of a prefill shape by the engine: with the host hit, or again without it. Tokens."""
-
-    host: int
-    """The host hit it counted on."""
-    needed: int
-    """What it asked of the pool."""
-    room: float
-    """What the pool had, as the engine compared it; it may end in a fraction."""
-    shape: Any
-    """The engine's `_PrefillAdmission`, or its verdict."""
+Try = tuple[int, int, float, Any]
+"""One selection of a prefill shape by the engine: the host hit it counted on, what it asked of the pool, what the pool
+had as the engine compared it (it may end in a fraction), in tokens; and the engine's `_PrefillAdmission` or verdict."""
 
 
 class Look:
-    """One candidate, or the continuing chunk. Tokens unless said."""
+    """One candidate, or the continuing chunk. Tokens unless said.
 
-    __slots__ = (
-        "admitted", "asked", "chunk_left", "chunked", "doomed", "end", "estimate", "evicted", "hit", "host",
-        "input_left", "loaded", "matched", "members", "prefix", "request", "said", "stop", "tries", "verdict",
-    )  # fmt: skip
+    What most looks do not have stands on the class, since one is made for every candidate of every pass.
+    """
+
+    end = -1
+    """Where what it computes ends; -1 while it is not in the batch."""
+    prefix = 0
+    """What a member's computed tokens stand on."""
+    tried: Try | None = None
+    """The last selection of a shape."""
+    first: Try | None = None
+    """The one before, where the load of a host hit failed in between."""
+    stop: Stop | None = None
+    """Glassgate's own gate that stopped it."""
+    said: Stop | None = None
+    """What one of the engine's own checks told of itself."""
+    verdict: Any = None
+    """The engine's verdict, which is about the next candidate once this one is in; None where the loop goes on."""
+    chunked = doomed = False
+    loaded = asked = evicted = 0
+    host: HostHit | None = None
+    """What became of the load, where one was tried."""
+    estimate: Any = None
+    """The estimator's state with it in the batch."""
 
     def __init__(self, request: Any, members: int, input_left: int, chunk_left: int | None) -> None:
         self.request = request
@@ -46,19 +57,11 @@ class Look:
         """Of the batch, before it."""
         self.input_left = input_left
         self.chunk_left = chunk_left
-        self.prefix = self.hit = request.prefix_len
-        """`hit` is the device hit; `prefix` becomes what the computed tokens stand on."""
+        self.hit = request.prefix_len
+        """The device hit."""
         self.matched = request.host_hit_length
-        self.tries: list[Try] = []
-        self.stop: Stop | None = None
-        """Glassgate's own gate that stopped it."""
-        self.said: Stop | None = None
-        """What one of the engine's own checks told of itself."""
-        self.verdict: Any = None
-        """The engine's verdict, which is about the next candidate once this one is in."""
-        self.admitted = self.chunked = self.doomed = False
-        self.end = self.loaded = self.asked = self.evicted = 0
-        self.host: HostHit | None = None
-        """What became of the load, where one was tried."""
-        self.estimate: Any = None
-        """The estimator's state with it in the batch."""
+
+    @property
+    def admitted(self) -> bool:
+        """Whether it is in the batch."""
+        return self.end >= 0

@@ -13,7 +13,7 @@ from controller.decision import PassResult
 from controller.engines.sglang.causes import refused
 from controller.engines.sglang.look import UNATTRIBUTED, Stop
 from controller.engines.sglang.terms import triple
-from controller.engines.sglang.verdicts import CONTINUE, Shape
+from controller.engines.sglang.verdicts import Shape
 from controller.gates import EXEMPT, NOT_EVALUATED, OFF, PASS, REFUSE, STRICT_GATES
 from controller.request import CLIP_OUTPUT_TOKENS
 from controller.vocabulary import LADDER_GATES, Gate, HostHit, Outcome, Reason
@@ -74,11 +74,16 @@ class Sheet:
         if adder.chunk is not None:
             self._chunk(adder.chunk)
         closed: Stop | None = None
-        tried = 0
+        tried, bare = 0, self.terms.bare and adder.prefill_max_requests is None
         for place in range(adder.tops):
             request = queue[place] if place < len(queue) else None
             if tried < len(looks) and looks[tried].request is request:
-                closed = self._candidate(looks[tried])
+                look = looks[tried]
+                if bare and look.verdict is None and not look.matched and look.end >= 0 and look.tried is not None:
+                    self._member(look)
+                    closed = None
+                else:
+                    closed = self._candidate(look)
                 tried += 1
             elif self.standing.out_of_slots and place == adder.tops - 1 and id(request) not in self.standing.skips:
                 closed = self.told(request, self._slots_short())
@@ -124,25 +129,61 @@ class Sheet:
             return Stop(Gate.POOLING_MODE, Reason.MODE)
         return UNATTRIBUTED
 
+    def _member(self, look: Look) -> None:
+        """Write down a member as most are: entered whole, no host hit, no limit of Glassgate's on, the loop goes on.
+
+        It says what `_candidate` would; it is there because a pass has many of them.
+        """
+        request, adder, standing = look.request, self.adder, self.standing
+        prefix, count, left = look.prefix, look.members + 1, look.chunk_left
+        extend, prompt, slots = look.end - prefix, len(request.full_untruncated_fill_ids), standing.running + count
+        page, (_, needed, room, _) = self.terms.page, look.tried  # type: ignore[misc] # its caller has looked
+        charged = -(-extend // page) * page
+        sum_extend, sum_cached = self.extend + charged, self.cached + prefix
+        spent, budget = adder.input_budget - look.input_left, adder.input_budget
+        if left is not None:
+            chunk_said, wanted, chunk = PASS, adder.chunk_budget - left + charged, adder.chunk_budget
+        else:
+            chunk_said, wanted, chunk = OFF, sum_extend, 0
+            if look.members:
+                spent += charged
+        if self.estimator is not None:
+            self.estimate = self.estimator.add(self.estimate, prefix, extend, 0)
+            peak = self.estimate.peak_bytes
+        else:
+            peak = 0
+        self.extend, self.cached = sum_extend, sum_cached
+        number = standing.number(request)
+        sampling = request.sampling_params
+        output = sampling.max_new_tokens - len(request.output_ids)
+        output = min(output, CLIP_OUTPUT_TOKENS)
+        self.batch.append((number, _ADMIT, extend, prefix, 0, 0))
+        self.decisions.append((
+            number, _ADMIT, -1, -1, 0, 0, 0, prompt, 0, prefix, extend, output, standing.no_hit, 0, 0, 0, 0,
+            OFF, count, 0, PASS, slots, max(slots, standing.running + standing.slots_left), OFF, count, 0,
+            PASS, needed, math.ceil(room), OFF, sum_extend, 0, OFF, sum_cached, 0, OFF, peak, 0,
+            PASS, spent, budget, chunk_said, wanted, chunk,
+        ))  # fmt: skip
+
     def _candidate(self, look: Look) -> Stop | None:
         """Write down a candidate that was tried; what closed the pass at it, if anything did."""
         stop = None if look.admitted else refused(self.adder, look)
         request = look.request
         prompt = len(request.full_untruncated_fill_ids)
-        last = look.tries[-1] if look.tries else None
-        shape = None if last is None or last.shape.__class__ is not Shape else last.shape
+        last = look.tried
+        shape = None if last is None or last[3].__class__ is not Shape else last[3]
         host = self._host(look)
         if look.admitted:
             prefix, extend = look.prefix, look.end - look.prefix
             self._estimate(look, extend)
         else:
-            prefix = look.hit + (look.matched if last is None else last.host)
+            prefix = look.hit + (look.matched if last is None else last[0])
             extend = self._would_compute(look, prompt - prefix) if shape is None else shape.extend_len
         checks = self._ladder(look, last, stop, prompt, prefix, extend)
         before: tuple[int, ...] = ()
-        if len(look.tries) > 1:
-            first = look.tries[0]
-            before = self._ladder(look, first, None, prompt, look.hit + first.host, first.shape.extend_len)
+        if look.first is not None:
+            host_hit, _, _, planned = look.first
+            before = self._ladder(look, look.first, None, prompt, look.hit + host_hit, planned.extend_len)
         number = self.standing.number(request)
         verdict: tuple[int, ...]
         if stop is not None:
@@ -159,7 +200,7 @@ class Sheet:
         ))  # fmt: skip
         if stop is not None:
             return None if look.doomed else stop
-        return None if look.verdict is CONTINUE else self.adder.spent
+        return None if look.verdict is None else self.adder.spent
 
     def _entered(self, look: Look, checks: tuple[int, ...]) -> tuple[int, int, int, int, int, int]:
         """Outcome, and what cut a member: the chunk budget, or the attention window's pool."""
@@ -210,7 +251,7 @@ class Sheet:
         if tried is None:
             checks += _SKIPPED * (_GATES - 3)
         else:
-            checks += (PASS, tried.needed, math.ceil(tried.room))
+            checks += (PASS, tried[1], math.ceil(tried[2]))
             whole = prompt - prefix
             charged = terms.aligned(whole if limits.shared_path and members else extend)
             checks += triple(self.extend + charged, limits.max_extend, members, terms.refuse)
@@ -243,8 +284,8 @@ class Sheet:
         fit = look.said
         if fit is not None:
             checks[_KV : _KV + 3] = (PASS if extend else REFUSE), fit.observed, fit.limit
-        elif look.tries:
-            checks[_KV : _KV + 3] = PASS, look.tries[0].needed, math.floor(look.tries[0].room)
+        elif look.tried is not None:
+            checks[_KV : _KV + 3] = PASS, look.tried[1], math.floor(look.tried[2])
         number = self.standing.number(request)
         gate, reason, observed, limit, short = -1, -1, 0, 0, 0
         if look.admitted:

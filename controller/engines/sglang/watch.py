@@ -187,7 +187,7 @@ class SchedulerWatch:
         if request not in scheduler.waiting_queue:
             return
         scheduler.waiting_queue.remove(request)
-        needed, pool = look.tries[-1].needed + look.hit, scheduler.token_to_kv_pool_allocator.size
+        needed, pool = look.tried[1] + look.hit, scheduler.token_to_kv_pool_allocator.size
         message = (
             f"The request can never be served by this engine: prompt, output and rounding need {needed} tokens of KV, "
             f"and the whole pool holds {pool}. Shorten the prompt or ask for less output."

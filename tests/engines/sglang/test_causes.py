@@ -16,7 +16,7 @@ from sglang_pass import Running, Spec, World, make_request, prefix_ids
 from controller.engines.sglang import causes
 from controller.engines.sglang.adder import GatedAdder, watched
 from controller.engines.sglang.desk import Desk
-from controller.engines.sglang.look import Look, Stop, Try
+from controller.engines.sglang.look import Look, Stop
 from controller.engines.sglang.verdicts import CONTINUE, NO_TOKEN, OTHER
 from controller.vocabulary import Gate, Reason
 
@@ -201,7 +201,7 @@ def windowed(kind: type, full: int, window: int, needed: int) -> Any:
         swa_host_hit_length=0, chunk_limit=512,
     )  # fmt: skip
     assert not fits
-    look.tries.append(Try(0, needed, budget.total_seen, NO_TOKEN))
+    look.tried = (0, needed, budget.total_seen, NO_TOKEN)
     look.verdict = NO_TOKEN
     look.said = causes.window_short(adder, look, needed - 24, 0)
     return adder, look
@@ -221,7 +221,7 @@ def test_a_joint_sum_over_two_pools_is_unattributed():
     """Where one sum decides over both pools, no pool is guessed."""
     adder = SimpleNamespace(memory_budget=SharedSWAPrefillBudget.__new__(SharedSWAPrefillBudget), rem_mamba_slots=None)
     look = Look(make_request("s", prefix_ids(1, 40), 8), 0, 4096, 512)
-    look.tries.append(Try(0, 64, 0, NO_TOKEN))
+    look.tried = (0, 64, 0, NO_TOKEN)
     assert causes.refused(adder, look).gate is Gate.UNATTRIBUTED
     assert causes.spent(adder, NO_TOKEN).gate is Gate.UNATTRIBUTED
 
@@ -257,7 +257,7 @@ def test_a_load_that_asks_to_come_again(server_args):
     bench = Bench(SPEC, server_args)
     bench.offer(64)
     look = bench.adder.looks[-1]
-    look.admitted, look.matched, look.verdict = False, 320, OTHER
+    look.end, look.matched, look.verdict = -1, 320, OTHER
     assert bench.why() == Stop(Gate.LOAD_BACK, Reason.DEFERRED)
 
 
@@ -267,5 +267,5 @@ def test_a_no_that_no_check_accounts_for_is_unattributed(server_args, verdict):
     bench = Bench(SPEC, server_args)
     bench.offer(64)
     look = bench.adder.looks[-1]
-    look.admitted, look.verdict, look.tries = False, verdict, []
+    look.end, look.verdict, look.tried = -1, verdict, None
     assert bench.why().gate is Gate.UNATTRIBUTED

@@ -154,7 +154,7 @@ def test_a_mark_of_unknown_origin_is_the_engines_flag(server_args):
 
 
 def test_too_little_room_marks_the_batch_and_the_mark_says_so(server_args):
-    """A request without room waits at kv_capacity, and while the engine's mark stands, at that with the same numbers."""
+    """A request without room waits at kv_capacity, and while the engine's mark stands, at that with its numbers."""
     scheduler, book = watch_of(server_args)
     scheduler.run()
     ((_, gate, reason, observed, limit),) = told(book)
