@@ -136,7 +136,7 @@ the cursor is opened below: its members, and every decision with its gates in th
     def _draw_legend(self) -> None:
         width = self._lines.width
         if width:
-            self._legend.update(legend(width, self._lines.scale))
+            self._legend.update(legend(width, self._lines.scale), layout=False)
 
     def _draw_title(self, snapshot: Snapshot) -> None:
         filters = [f"filter {snapshot.ask.pass_filter}"] if snapshot.ask.pass_filter else []
@@ -152,7 +152,7 @@ the cursor is opened below: its members, and every decision with its gates in th
             words = "no pass yet: the engine lives and has admitted nothing. Send it a request"
         else:
             words = "this record holds no pass at this moment. Press l to go to its end, r to choose another run"
-        self._legend.update(words)
+        self._legend.update(words, layout=False)
 
     def on_resize(self) -> None:
         """The columns are others."""

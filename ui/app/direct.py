@@ -36,10 +36,13 @@ class DirectReader:
     def ask(self, ask: Ask) -> None:
         """Answer at once. Raises what the answer raises."""
         self._ask = ask
-        self.again()
+        self._answer()
 
     def again(self) -> None:
         """Answer the same once more, as time does."""
+        self._answer()
+
+    def _answer(self) -> None:
         if self._tell is not None and self._ask is not None:
             self._tell(self._answers.answer(self._ask))
 

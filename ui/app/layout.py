@@ -28,9 +28,12 @@ Screen { layout: vertical; background: $background; color: $foreground; }
 #left WaitingPanel { height: 6; }
 .-narrow #left WaitingPanel { height: 5; }
 #right GatesPanel { height: 11; }
-#right HitsPanel { height: auto; }
-#right BuffersPanel { height: auto; }
+#right HitsPanel { height: 4; }
+#right HitsPanel .told { height: 3; }
+#right BuffersPanel { height: 4; }
+#right BuffersPanel .said { height: 3; }
 #right LogPanel { height: 1fr; min-height: 2; }
+#right LogPanel .few { height: 1fr; }
 
 Lines { scrollbar-gutter: stable; scrollbar-color: $line; scrollbar-background: $background; }
 Lines > .lines--cursor { background: $cursor; text-style: bold; }

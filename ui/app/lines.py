@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from rich.segment import Segment
+from textual.cache import LRUCache
 from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.style import Style
-from textual.visual import Visual
 
 if TYPE_CHECKING:
     from textual.content import Content
     from textual.events import Click
+
+
+_MOST_STRIPS: Final = 256
 
 
 class Lines(ScrollView, can_focus=True, inherit_bindings=False):
@@ -28,6 +32,8 @@ class Lines(ScrollView, can_focus=True, inherit_bindings=False):
         scrollbar-size-vertical: 1;
     }
     """
+
+    ALLOW_SELECT = False
 
     class Moved(Message):
         """The cursor is on another line, moved there by the operator."""
@@ -58,6 +64,7 @@ class Lines(ScrollView, can_focus=True, inherit_bindings=False):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's word
         super().__init__(id=id)
         self.cursor = 0
+        self._strips: LRUCache[tuple[Any, ...], Strip] = LRUCache(_MOST_STRIPS)
 
     @property
     @abstractmethod
@@ -70,7 +77,7 @@ class Lines(ScrollView, can_focus=True, inherit_bindings=False):
 
     def changed(self, cursor: int) -> None:
         """The lines are others; the cursor goes to this one without telling anybody."""
-        self.virtual_size = Size(self.width, self.count)
+        self._measure()
         self.cursor = max(0, min(cursor, self.count - 1))
         if self.cursor == 0:
             self.scroll_to(y=0, animate=False)
@@ -103,6 +110,10 @@ class Lines(ScrollView, can_focus=True, inherit_bindings=False):
         """Cells of a line."""
         return self.scrollable_content_region.width
 
+    def _measure(self) -> None:
+        """Tell how long the list is; any that is in view at once has one length, since a change costs a layout."""
+        self.virtual_size = Size(self.width, max(self.count, self.page))
+
     def _into_view(self) -> None:
         top = self.scroll_offset.y
         if self.cursor < top:
@@ -119,10 +130,18 @@ class Lines(ScrollView, can_focus=True, inherit_bindings=False):
         style = self.visual_style
         if index == self.cursor:
             style += self._cursor_style()
-        content = self.line(index, width)
-        content = content.pad_right(max(0, width - content.cell_length))
-        strips = Visual.to_strips(self, content, width, 1, style)
-        return strips[0] if strips else Strip.blank(width, self.rich_style)
+        return self._strip(self.line(index, width), width, style)
+
+    def _strip(self, content: Content, width: int, style: Style) -> Strip:
+        """A line as it is painted. Lines move more than they change, so those painted last are kept."""
+        key = (content.plain, tuple(content.spans), width, style)
+        strip = self._strips.get(key)
+        if strip is None:
+            content = content.pad_right(max(0, width - content.cell_length))
+            parts = content.render(style, end="", parse_style=self._get_style)
+            strip = Strip([Segment(text, (style + part).rich_style) for text, part in parts]).crop(0, width)
+            self._strips[key] = strip
+        return strip
 
     def _cursor_style(self) -> Style:
         """A background of its own; where there are no colours, reversed, or underlined while another has the focus."""
@@ -132,7 +151,7 @@ class Lines(ScrollView, can_focus=True, inherit_bindings=False):
 
     def on_resize(self) -> None:
         """What is in view is another; keep the cursor in it."""
-        self.virtual_size = Size(self.width, self.count)
+        self._measure()
         self._into_view()
         self.refresh()
 

@@ -19,7 +19,7 @@ from ui.app.head import OLD, Headline
 from ui.app.keys_bar import KeysBar
 from ui.app.layout import BREAKPOINTS, CSS
 from ui.app.looking import Looking
-from ui.app.moments import moment_of_day
+from ui.app.moments import SECOND, moment_of_day
 from ui.app.notice import Notice, notice_of
 from ui.app.opened_pass import OpenedPass
 from ui.app.panel import Panel
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from ui.view.snapshot import Snapshot
 
 TICK_SECONDS: Final = 0.25
+SHOWN_SECONDS: Final = 0.4
+"""Least time between two pictures of the same; what is asked for anew is shown at once."""
 
 
 class Arrived(Message):
@@ -98,6 +100,9 @@ class Shell(App[None]):
         self.prompt = Prompt()
         self._keys = KeysBar(self.is_on)
         self._beside: list[Panel] = []
+        self._shown_ask: Ask | None = None
+        self._shown_ns = 0
+        self._waits = False
         self.complete = asyncio.Event()
         """Set once every part that the first picture needs is mounted."""
 
@@ -154,21 +159,33 @@ class Shell(App[None]):
         if self._at and event.snapshot.head.first_ns is not None:
             at, self._at = self._at, ""
             self.go_to_time(at)
-        self.show_snapshot()
+        self._say()
+        now_ns = self.clock.monotonic_ns()
+        if event.snapshot.ask != self._shown_ask or now_ns - self._shown_ns >= SHOWN_SECONDS * SECOND:
+            self.show_snapshot()
+        elif not self._waits:
+            self._waits = True
+            self.set_timer(SHOWN_SECONDS, self.show_snapshot)
 
     def tick(self) -> None:
         """Let time go on, and what is said of ages."""
         self.looking.tick()
         if self.snapshot is not None:
-            self._notice.say(notice_of(self.snapshot, self.looking.words, self.clock.wall_ns()))
+            self._say()
             self._time_bar.show(self.snapshot.head, self.looking.time)
+
+    def _say(self) -> None:
+        """Say what is wrong or missing, or nothing."""
+        self._notice.say(notice_of(self.snapshot, self.looking.words, self.clock.wall_ns()))
 
     def show_snapshot(self) -> None:
         """Draw the snapshot wherever it is visible."""
         snapshot = self.snapshot
-        self._notice.say(notice_of(snapshot, self.looking.words, self.clock.wall_ns()))
+        self._waits = False
+        self._say()
         if snapshot is None:
             return
+        self._shown_ask, self._shown_ns = snapshot.ask, self.clock.monotonic_ns()
         self._headline.show(snapshot.head, past=not snapshot.head.following)
         self._time_bar.show(snapshot.head, self.looking.time)
         self.query_one("#body").set_class(snapshot.head.presence in OLD, "old")

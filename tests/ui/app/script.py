@@ -209,11 +209,24 @@ class ScriptedClock:
         return FIRST_WALL + END + self.now - 1_000 * SECOND
 
 
+class Later(DirectReader):
+    """A reader that answers again a second later."""
+
+    def __init__(self, script, clock):
+        super().__init__(script)
+        self._clock = clock
+
+    def again(self):
+        """Answer the same a second later."""
+        self._clock.now += SECOND
+        super().again()
+
+
 def screen(script=None, clock=None, **more):
     """The app on a script, with its reader in `app.reader` and the clock in `app.clock`."""
-    script = script or Script()
-    reader = DirectReader(script)
-    app = Glassgate(reader, clock=clock or ScriptedClock(), **more)
+    script, clock = script or Script(), clock or ScriptedClock()
+    reader = Later(script, clock)
+    app = Glassgate(reader, clock=clock, **more)
     app.script = script
     app.reader = reader
     return app
