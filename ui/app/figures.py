@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 ABSENT: Final = "—"
 """What the record does not hold."""
 _SIZES: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_MINUTE_NS: Final = 60_000_000_000
 _UNITS: Final = {"tokens": "tok", "requests": "req"}
 
 
@@ -59,8 +60,14 @@ def with_unit(number: int | bool | None, unit: str) -> str:
 
 
 def lasting(ns: int | None) -> str:
-    """A duration in ns in the unit that fits, or absent."""
-    return ABSENT if ns is None else duration(ns)
+    """A duration in ns in at most twelve characters: `649 ms`, `58 min 3 s`, `2 h 33 min`, `4 d 7 h`; or absent."""
+    if ns is None:
+        return ABSENT
+    minutes = ns // _MINUTE_NS
+    if minutes < 60:
+        return duration(ns)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 100 else f"{hours // 24:,} d {hours % 24} h"
 
 
 def percent(part: float | None) -> str:

@@ -20,7 +20,7 @@ from ui.app.colours import (
     themes,
 )  # fmt: skip
 from ui.app.detail_lines import detail_lines
-from ui.app.figures import bar, brief_size, of_limit, percent, short, with_unit
+from ui.app.figures import bar, brief_size, lasting, of_limit, percent, short, with_unit
 from ui.app.pass_line import legend, pass_line, scale_of, stop_number
 from ui.app.strip import KNOB_CHANGE, strip_line
 from ui.view.snapshot import Slice
@@ -306,3 +306,12 @@ def test_a_long_id_keeps_its_ends_and_its_column():
     line = lines_of(detail)[2]
     assert "\x1b" not in line
     assert line[2:14] == "012345…?[31m"
+
+
+@pytest.mark.parametrize(("ns", "words"), [
+    (649_000_000, "649 ms"), (58 * 60 * SECOND + 3 * SECOND, "58 min 3 s"), (3_599 * SECOND, "59 min 59 s"),
+    (2 * 3_600 * SECOND + 33 * 60 * SECOND + 24 * SECOND, "2 h 33 min"), (103 * 3_600 * SECOND, "4 d 7 h"), (None, "—"),
+])  # fmt: skip
+def test_a_long_time_is_told_shortly(ns, words):
+    """Seconds no longer matter after an hour, nor minutes after some days."""
+    assert lasting(ns) == words
