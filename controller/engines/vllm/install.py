@@ -6,35 +6,49 @@ Only the process that makes a scheduler records; only the workers, which own the
 from __future__ import annotations
 
 import functools
+import multiprocessing
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _MARK: Final = "_glassgate_stock"
 
 
 def install() -> None:
     """Let vLLM make Glassgate's schedulers from here on. A second time does nothing."""
-    from vllm.config.scheduler import SchedulerConfig  # noqa: PLC0415 - the engine is there only when it loads us
-    from vllm.v1.executor.abstract import Executor  # noqa: PLC0415 - as above
-
-    _wrap(SchedulerConfig, "get_scheduler_cls", _choosing)
-    _wrap(Executor, "compile_or_warm_up_model", _smoking)
+    for owner, name, around in _places():
+        _wrap(owner, name, around)
 
 
 def uninstall() -> None:
     """Let vLLM make its own schedulers again."""
-    from vllm.config.scheduler import SchedulerConfig  # noqa: PLC0415 - as above
-    from vllm.v1.executor.abstract import Executor  # noqa: PLC0415 - as above
-
-    for owner, name in ((SchedulerConfig, "get_scheduler_cls"), (Executor, "compile_or_warm_up_model")):
+    for owner, name, _ in _places():
         stock = getattr(getattr(owner, name), _MARK, None)
         if stock is not None:
             setattr(owner, name, stock)
 
 
-def _wrap(owner: Any, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def _places() -> list[tuple[Any, str, Around]]:
+    """The engine's methods that Glassgate stands around in this process."""
+    # The engine is there only when it loads us.
+    from vllm.config.scheduler import SchedulerConfig  # noqa: PLC0415 - as above
+    from vllm.v1.executor.abstract import Executor  # noqa: PLC0415 - as above
+
+    places: list[tuple[Any, str, Around]] = [
+        (SchedulerConfig, "get_scheduler_cls", _choosing),
+        (Executor, "compile_or_warm_up_model", _smoking),
+    ]
+    if multiprocessing.parent_process() is None:
+        from vllm.v1.engine.utils import CoreEngineProcManager  # noqa: PLC0415 - as above
+
+        places += [(CoreEngineProcManager, "__init__", _beginning), (CoreEngineProcManager, "shutdown", _stopping)]
+    return places
+
+
+def _wrap(owner: Any, name: str, around: Around) -> None:
     stock = getattr(owner, name)
     if not hasattr(stock, _MARK):
         ours = around(stock)
@@ -80,3 +94,31 @@ def _smoking(stock: Callable[..., Any]) -> Callable[..., Any]:
         return done
 
     return compile_or_warm_up_model
+
+
+def _beginning(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """`CoreEngineProcManager.__init__`, in the process that starts an engine's others."""
+
+    @functools.wraps(stock)
+    def begin(self: Any, *args: Any, **keywords: Any) -> None:
+        stock(self, *args, **keywords)
+        from controller.engines.vllm.ending import keep_run  # noqa: PLC0415 - as above
+
+        keep_run(self, *args, **keywords)
+
+    return begin
+
+
+def _stopping(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """`CoreEngineProcManager.shutdown`, with the word that the run ended; not for an engine that died before."""
+
+    @functools.wraps(stock)
+    def shutdown(self: Any, *args: Any, **keywords: Any) -> None:
+        alive = all(process.is_alive() for process in self.processes)
+        stock(self, *args, **keywords)
+        if alive:
+            from controller.engines.vllm.ending import end_kept_run  # noqa: PLC0415 - as above
+
+            end_kept_run(self)
+
+    return shutdown

@@ -1,6 +1,6 @@
 """What Glassgate costs in vLLM: `schedule()` of the stock class and of ours, and the requests a loaded engine serves.
 
-    OMP_NUM_THREADS=1 python tests/engines/vllm/bench.py MODEL [--requests N] [--pairs N]
+    OMP_NUM_THREADS=1 python tests/engines/vllm/bench.py MODEL [--requests N] [--pairs N] [--block N]
 
 MODEL is the folder of the tiny model that tests/engines/support/tiny_model.py makes. It prints a table. Both schedulers
 get the same requests and take turns step by step, and so do they in one engine, block by block, so that what else the
@@ -40,7 +40,6 @@ from controller.engines.vllm.scheduler import GlassgateScheduler  # noqa: E402 -
 
 SLOTS = 64
 LEAST_SAMPLES = 50
-BLOCK_REQUESTS = 64
 
 
 class Timed:
@@ -101,8 +100,11 @@ def schedules(model: str, count: int, rate: float) -> tuple[Timed, Timed]:
     return both[0], both[1]
 
 
-def serve(model: str, pairs: int) -> list[tuple[float, float]]:
-    """Requests a second that one engine serves with a full queue, (not watched, watched), block by block in turns.
+def serve(model: str, count: int, pairs: int) -> list[tuple[tuple[float, float], ...]]:
+    """Seconds for a block of requests that one engine serves with a full queue, not watched and watched in turns.
+
+    For each pair and each of the two: by the wall, and of this thread's CPU, which serves alone and does not count what
+    else the machine does.
 
     The watch is taken out of the scheduler between two blocks, when the engine is empty, and put back: without it our
     class calls the stock one's methods and nothing else.
@@ -114,19 +116,19 @@ def serve(model: str, pairs: int) -> list[tuple[float, float]]:
     )  # fmt: skip
     scheduler = llm.llm_engine.engine_core.engine_core.scheduler
     watch = scheduler._glassgate
-    prompts = [TokensPrompt(prompt_token_ids=prompt) for prompt, _ in requests(BLOCK_REQUESTS)]
+    prompts = [TokensPrompt(prompt_token_ids=prompt) for prompt, _ in requests(count)]
     chosen = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
     found = []
     for pair in range(-1, pairs):
-        rates = {}
+        taken = {}
         for on in (False, True) if pair % 2 else (True, False):
             scheduler._glassgate = watch if on else None
             llm.reset_prefix_cache()
-            began = time.perf_counter()
+            wall, cpu = time.perf_counter(), time.thread_time()
             llm.generate(prompts, chosen, use_tqdm=False)
-            rates[on] = len(prompts) / (time.perf_counter() - began)
+            taken[on] = time.perf_counter() - wall, time.thread_time() - cpu
         if pair >= 0:  # the first pair warms up
-            found.append((rates[False], rates[True]))
+            found.append((taken[False], taken[True]))
     scheduler._glassgate = watch
     llm.llm_engine.engine_core.shutdown()
     install.uninstall()
@@ -145,6 +147,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--block", type=int, default=64)
     asked = parser.parse_args()
     os.environ["GLASSGATE_HOME"] = tempfile.mkdtemp()
     say("| schedule() | steps | stock, median us | ours, median us | ratio | ratio of means |")
@@ -157,13 +160,16 @@ def main() -> None:
                 a, b = statistics.median(theirs), statistics.median(taken)
                 means = statistics.mean(taken) / statistics.mean(theirs)
                 say(f"| {name}: {kind} | {len(taken)} | {a / 1e3:.1f} | {b / 1e3:.1f} | {b / a:.3f} | {means:.3f} |")
-    found = serve(asked.model, asked.pairs)
-    a, b = (statistics.median(pair[on] for pair in found) for on in (0, 1))
-    each = sorted(ours / stock for stock, ours in found)
-    least, middle, most = each[len(each) // 4], statistics.median(each), each[3 * len(each) // 4]
-    say("\n| requests per second | blocks | stock, median | ours, median | ratio of pairs, median (quartiles) |")
+    if not asked.pairs:
+        return
+    found = serve(asked.model, asked.block, asked.pairs)
+    say("\n| a full queue | blocks | stock, ms a request | ours | requests a second, ours to stock (quartiles) |")
     say("|---|---|---|---|---|")
-    say(f"| a full queue | {len(found)} | {a:.1f} | {b:.1f} | {middle:.3f} ({least:.3f} to {most:.3f}) |")
+    for place, clock in enumerate(("by the wall", "CPU of the engine's thread")):
+        a, b = (1e3 * statistics.median(pair[on][place] for pair in found) / asked.block for on in (0, 1))
+        each = sorted(stock[place] / ours[place] for stock, ours in found)
+        least, middle, most = each[len(each) // 4], statistics.median(each), each[3 * len(each) // 4]
+        say(f"| {clock} | {len(found)} | {a:.2f} | {b:.2f} | {middle:.3f} ({least:.3f} to {most:.3f}) |")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from controller.decision import Decision
 from controller.engines.plugin import read_faults, read_status
 from controller.journal import JournalReader
 from controller.journal.frames import DATA
+from controller.liveness import is_held
 from controller.records import Arrival, Pass, decode
 from controller.run_directory import RunDirectory, list_runs
 from store.queries import run_query
@@ -217,3 +218,32 @@ def _is_killed_under_load(operator: Operator, server: Server) -> None:
     life = json.loads(operator.says("why", name, "--run", operator.run.path.name, "--json"))
     assert life["id"] == name
     assert life["end_ns"] is None
+
+
+SCRIPT = """
+from vllm import LLM, SamplingParams
+
+if __name__ == "__main__":
+    llm = LLM({model!r}, max_model_len=512, enforce_eager=True, block_size=32, num_gpu_blocks_override=50)
+    llm.generate(["a", "b"], SamplingParams(max_tokens=4, ignore_eos=True), use_tqdm=False)
+"""
+
+
+def test_an_engine_that_is_stopped_ends_its_run(
+    environment: dict[str, str], tiny_model: Path, tmp_path: Path, home: Path
+) -> None:
+    """A run whose engine was told to stop has ended in good order, although vLLM kills its process in doing so."""
+    script = tmp_path / "batch.py"
+    script.write_text(SCRIPT.format(model=str(tiny_model)))
+    chosen = {"GLASSGATE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(script)], env={**environment, **chosen, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"},
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    operator = Operator(environment, tmp_path, home)
+    assert operator.run.state == "ended"
+    # The collector takes what there is and ends by itself.
+    operator.until(lambda: operator.database.exists() and operator.one("SELECT count(*) FROM requests") == 2)
+    operator.until(lambda: not is_held(operator.run.path / "collector.lock"))
+    assert operator.one("SELECT count(*) FROM requests WHERE ended = 'finish'") == 2
