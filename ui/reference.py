@@ -23,6 +23,7 @@ from controller.vocabulary import (
 )
 from store.spans_reference import telemetry_page
 from ui.cli import COMMANDS, EXIT_CODES, cli
+from ui.keys_reference import keys_page
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _MADE: Final = "<!-- Generated from the code by `make docs`; do not edit. -->\n\n"
@@ -209,6 +210,7 @@ _HITS: Final = {
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "cli.md": cli_page,
     "gates.md": gates_page,
+    "keys.md": lambda: _MADE + keys_page(table),
     "telemetry.md": telemetry_page,
 }
 

@@ -142,10 +142,10 @@ class RunLines(Lines):
         return Content.assemble(
             ("> " if here else "  ", STRONG),
             (f"{mark.sign} {mark.word:<15}", mark.style),
-            (f"{run.run[:16]:<17}", STRONG),
-            f"rank {run.rank:<4}",
-            f"{(run.engine or ABSENT)[:10]:<11}{(run.model or ABSENT)[:20]:<21}",
-            f"{whole(run.passes):>12} passes  ",
+            (f"{run.run[:12]:<13}", STRONG),
+            f"rank {run.rank:<3}",
+            f"{(run.engine or ABSENT)[:7]:<8}{(run.model or ABSENT)[:15]:<16}",
+            f"{whole(run.passes):>10} passes  ",
             (day_and_clock(run.started_wall_ns), DIM),
         ).truncate(width, ellipsis=True)
 
