@@ -142,16 +142,18 @@ class GatedAdder(PrefillAdder):
         members = len(batch)
         self.trying = look = Look(req, members, self.rem_input_tokens, self.rem_chunk_tokens)
         self.looks.append(look)
-        if terms.before and members and (stop := terms.judge_turn(members)) is not None:
-            look.stop, look.verdict, self.trying = stop, OTHER, None
+        most = terms.most_members
+        if most is not None and members >= most and members:
+            look.stop, look.verdict, self.trying = terms.full(members), OTHER, None
             return OTHER
         verdict = _add_one(self, req, has_chunked_req, truncation_align_size)
         self.trying = None
         if len(batch) > members:
             look.end, look.prefix = req.extend_end, req.prefix_len
             if terms.after:
-                self.extend_sum += terms.aligned(look.end - look.prefix)
-                self.cached_sum += look.prefix
+                prefix, page = look.prefix, terms.page
+                self.extend_sum -= (prefix - look.end) // page * page
+                self.cached_sum += prefix
                 self.estimate = look.estimate
             if look.matched:
                 self._loaded(look)
@@ -171,7 +173,12 @@ class GatedAdder(PrefillAdder):
         if look is not None and terms is not None and terms.after:
             tokens, left = len(req.full_untruncated_fill_ids) - look.hit, look.chunk_left
             cut = left is not None and tokens > left
-            if self._stops(look, UncutShape(look.hit, left if cut and left is not None else tokens, cut), tokens):
+            try:
+                shape = UncutShape(look.hit, left if cut and left is not None else tokens, cut)
+                look.stop = terms.judge_shape(self, look, shape)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._fail(error)
+            if look.stop is not None:
                 return OTHER
         return super().add_one_req_ignore_eos(req)
 
@@ -201,9 +208,13 @@ class GatedAdder(PrefillAdder):
                 extend = len(req.full_untruncated_fill_ids) - req.prefix_len - host_hit_length
                 self._say(look, causes.window_short, look, extend, swa_host_hit_length)
         elif shape is not OTHER and self.terms is not None and self.terms.after:
-            whole = len(req.full_untruncated_fill_ids) - shape.prefix_len
-            if self._stops(look, shape, whole):
-                return OTHER
+            try:
+                stop = self.terms.judge_shape(self, look, shape)
+                if stop is not None:
+                    look.stop = stop
+                    return OTHER
+            except Exception as error:  # noqa: BLE001 - as above
+                self._fail(error)
         return shape
 
     def _kv_shard_reserve_scratch(self, prefix_len: int, extend_len: int) -> Any:
@@ -229,16 +240,6 @@ class GatedAdder(PrefillAdder):
         self.terms = None
         if self.desk is not None:
             self.desk.fail(error)
-
-    def _stops(self, look: Look, shape: Any, whole: int) -> bool:
-        """Whether one of Glassgate's gates stops a candidate of that shape."""
-        try:
-            terms = self.terms
-            if terms is not None:
-                look.stop = terms.judge_shape(self, look, shape, whole)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._fail(error)
-        return look.stop is not None
 
     def _loaded(self, look: Look) -> None:
         """Somebody with a host hit is in the batch."""

@@ -85,7 +85,7 @@ class Desk:
             adder.rem_chunk_tokens = min(adder.rem_chunk_tokens, limits.chunk_budget - mixed)
         self._find(adder.tree_cache, adder.token_to_kv_pool_allocator, adder.running_batch, budget.total_offset)
         self.adder = adder
-        if limits.max_buffer is not None and terms.estimator is not None:
+        if terms.most_buffer is not None and terms.estimator is not None:
             adder.estimate = terms.estimator.empty
         return terms
 

@@ -74,12 +74,12 @@ class Sheet:
         if adder.chunk is not None:
             self._chunk(adder.chunk)
         closed: Stop | None = None
-        tried, bare = 0, self.terms.bare and adder.prefill_max_requests is None
+        tried, plain = 0, self.terms.ordinary and adder.prefill_max_requests is None
         for place in range(adder.tops):
             request = queue[place] if place < len(queue) else None
             if tried < len(looks) and looks[tried].request is request:
                 look = looks[tried]
-                if bare and look.verdict is None and not look.matched and look.end >= 0 and look.tried is not None:
+                if plain and look.verdict is None and not look.matched and look.end >= 0 and look.tried is not None:
                     self._member(look)
                     closed = None
                 else:
@@ -130,7 +130,7 @@ class Sheet:
         return UNATTRIBUTED
 
     def _member(self, look: Look) -> None:
-        """Write down a member as most are: entered whole, no host hit, no limit of Glassgate's on, the loop goes on.
+        """Write down a member as most are: entered whole, no host hit, prefill as the engine has it, the loop goes on.
 
         It says what `_candidate` would; it is there because a pass has many of them.
         """
@@ -147,11 +147,12 @@ class Sheet:
             chunk_said, wanted, chunk = OFF, sum_extend, 0
             if look.members:
                 spent += charged
-        if self.estimator is not None:
-            self.estimate = self.estimator.add(self.estimate, prefix, extend, 0)
-            peak = self.estimate.peak_bytes
+        self._estimate(look, extend)
+        peak = 0 if look.estimate is None else look.estimate.peak_bytes
+        if self.terms.bare:
+            said: tuple[int, ...] = (OFF, count, 0, OFF, sum_extend, 0, OFF, sum_cached, 0, OFF, peak, 0)
         else:
-            peak = 0
+            said = self._soft(look, count, sum_extend, sum_cached, peak)
         self.extend, self.cached = sum_extend, sum_cached
         number = standing.number(request)
         sampling = request.sampling_params
@@ -160,10 +161,20 @@ class Sheet:
         self.batch.append((number, _ADMIT, extend, prefix, 0, 0))
         self.decisions.append((
             number, _ADMIT, -1, -1, 0, 0, 0, prompt, 0, prefix, extend, output, standing.no_hit, 0, 0, 0, 0,
-            OFF, count, 0, PASS, slots, max(slots, standing.running + standing.slots_left), OFF, count, 0,
-            PASS, needed, math.ceil(room), OFF, sum_extend, 0, OFF, sum_cached, 0, OFF, peak, 0,
-            PASS, spent, budget, chunk_said, wanted, chunk,
+            OFF, count, 0, PASS, slots, max(slots, standing.running + standing.slots_left), *said[:3],
+            PASS, needed, math.ceil(room), *said[3:], PASS, spent, budget, chunk_said, wanted, chunk,
         ))  # fmt: skip
+
+    def _soft(self, look: Look, count: int, extend: int, cached: int, peak: int) -> tuple[int, ...]:
+        """The checks of request count, extend tokens, cached tokens and buffer bytes."""
+        limits, members, refuse = self.terms.limits, look.members, self.terms.refuse
+        buffer = (OFF, 0, 0) if limits.max_buffer is None else _SKIPPED
+        if look.estimate is not None:
+            buffer = triple(peak, limits.max_buffer, members, refuse)
+        return (
+            *triple(count, limits.max_requests, members, refuse), *triple(extend, limits.max_extend, members, refuse),
+            *triple(cached, limits.max_cached, members, refuse), *buffer,
+        )  # fmt: skip
 
     def _candidate(self, look: Look) -> Stop | None:
         """Write down a candidate that was tried; what closed the pass at it, if anything did."""
@@ -245,21 +256,17 @@ class Sheet:
         if limits.single_request:
             checks[0], checks[2] = PASS, 1
         cap = adder.prefill_max_requests
-        checks += triple(count, limits.max_requests, members, terms.refuse)
+        whole = prompt - prefix
+        charged = terms.aligned(whole if limits.shared_path and members else extend)
+        peak = 0 if look.estimate is None else look.estimate.peak_bytes
+        said = self._soft(look, count, self.extend + charged, self.cached + prefix, peak)
+        checks += said[:3]
         if cap is not None and (limits.max_requests is None or cap < limits.max_requests):
             checks[6], checks[8] = PASS, cap
         if tried is None:
             checks += _SKIPPED * (_GATES - 3)
         else:
-            checks += (PASS, tried[1], math.ceil(tried[2]))
-            whole = prompt - prefix
-            charged = terms.aligned(whole if limits.shared_path and members else extend)
-            checks += triple(self.extend + charged, limits.max_extend, members, terms.refuse)
-            checks += triple(self.cached + prefix, limits.max_cached, members, terms.refuse)
-            if look.estimate is None:
-                checks += (OFF, 0, 0) if limits.max_buffer is None else _SKIPPED
-            else:
-                checks += triple(look.estimate.peak_bytes, limits.max_buffer, members, terms.refuse)
+            checks += (PASS, tried[1], math.ceil(tried[2]), *said[3:])
             spent = adder.input_budget - look.input_left
             if look.chunk_left is None:
                 wanted = terms.aligned(whole)

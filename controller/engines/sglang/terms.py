@@ -37,7 +37,10 @@ def triple(observed: int, limit: int | None, members: int, refuse: int) -> Tripl
 class Terms:
     """The limits of one knob revision. A change puts another one in its place, between two passes."""
 
-    __slots__ = ("after", "bare", "before", "estimator", "limits", "page", "park", "refuse")
+    __slots__ = (
+        "after", "bare", "estimator", "limits", "most_buffer", "most_cached", "most_extend", "most_members", "ordinary",
+        "page", "park", "refuse", "shared",
+    )  # fmt: skip
 
     def __init__(self, limits: Limits, estimator: BatchEstimator | None, *, park: bool) -> None:
         self.limits = limits
@@ -46,50 +49,52 @@ class Terms:
         """A continuing chunk without room for one page waits for room."""
         self.page = limits.page
         self.refuse: Final = REFUSE if limits.enforce else WOULD_REFUSE
-        self.before = limits.single_request or (limits.max_requests is not None and limits.enforce)
-        """Something may stop a candidate before the engine looks at it."""
-        soft: tuple[int | None, ...] = (limits.max_extend, limits.max_cached, limits.max_buffer)
-        self.after = limits.shared_path or (limits.enforce and any(limit is not None for limit in soft))
+        self.most_members = 1 if limits.single_request else limits.max_requests if limits.enforce else None
+        """With so many members nobody is tried; None is no limit."""
+        self.shared: Final = limits.shared_path
+        watches = limits.max_buffer is not None and estimator is not None
+        self.most_extend = limits.max_extend if limits.enforce else None
+        self.most_cached = limits.max_cached if limits.enforce else None
+        self.most_buffer = limits.max_buffer if limits.enforce and watches else None
+        enforced = (self.most_extend, self.most_cached, self.most_buffer)
+        self.after: Final = self.shared or any(limit is not None for limit in enforced)
         """Something may stop a candidate once the engine has selected its shape."""
-
-        soft = (*soft, limits.max_requests)
-        self.bare: Final = not (limits.single_request or limits.shared_path) and all(each is None for each in soft)
+        self.ordinary: Final = not (limits.single_request or self.shared)
+        """Prefill is not context-parallel."""
+        soft = (limits.max_requests, limits.max_extend, limits.max_cached, limits.max_buffer)
+        self.bare: Final = self.ordinary and all(limit is None for limit in soft)
         """No gate of Glassgate's is on."""
 
-    def judge_turn(self, members: int) -> Stop | None:
-        """What stops a candidate whatever it is, with `members` in the batch already."""
-        limits = self.limits
-        if limits.single_request:
+    def full(self, members: int) -> Stop:
+        """What stops a candidate whatever it is, with the batch full of members."""
+        if self.limits.single_request:
             return Stop(Gate.BATCH_MODE, Reason.SINGLE_REQUEST, members + 1, 1)
-        most = limits.max_requests
-        if limits.enforce and most is not None and members >= most:
-            return Stop(Gate.REQUEST_COUNT, Reason.LIMIT, members + 1, most)
-        return None
+        return Stop(Gate.REQUEST_COUNT, Reason.LIMIT, members + 1, self.limits.max_requests or 0)
 
-    def judge_shape(self, adder: Any, look: Any, shape: Any, whole: int) -> Stop | None:
-        """What stops a candidate of the shape that the engine selected; `whole` is all it would compute uncut.
+    def judge_shape(self, adder: Any, look: Any, shape: Any) -> Stop | None:
+        """What stops a candidate of the shape that the engine selected.
 
         Only where there are members: none of these gates keeps a lone request out.
         """
-        limits, prefix = self.limits, shape.prefix_len
-        if limits.max_buffer is not None and self.estimator is not None:
+        prefix, page = shape.prefix_len, self.page
+        if self.most_buffer is not None and self.estimator is not None:
             look.estimate = self.estimator.add(adder.estimate, prefix, shape.extend_len, prefix - look.hit)
         if not look.members:
             return None
-        if limits.enforce:
-            most = limits.max_extend
-            if most is not None:
-                charged = adder.extend_sum + self.aligned(whole if limits.shared_path else shape.extend_len)
-                if charged > most:
-                    return Stop(Gate.EXTEND_TOKENS, limits.extend_reason, charged, most)
-            most = limits.max_cached
-            if most is not None and adder.cached_sum + prefix > most:
-                return Stop(Gate.CACHED_TOKENS, Reason.LIMIT, adder.cached_sum + prefix, most)
-            most = limits.max_buffer
-            if most is not None and look.estimate is not None and look.estimate.peak_bytes > most:
-                return Stop(Gate.BUFFER_BYTES, Reason.LIMIT, look.estimate.peak_bytes, most)
-        if limits.shared_path and shape.is_chunked:  # there a later member enters whole or waits
-            budget = adder.chunk_budget
+        most = self.most_extend
+        if most is not None:
+            computes = len(look.request.full_untruncated_fill_ids) - prefix if self.shared else shape.extend_len
+            charged = adder.extend_sum - -computes // page * page
+            if charged > most:
+                return Stop(Gate.EXTEND_TOKENS, self.limits.extend_reason, charged, most)
+        most = self.most_cached
+        if most is not None and adder.cached_sum + prefix > most:
+            return Stop(Gate.CACHED_TOKENS, Reason.LIMIT, adder.cached_sum + prefix, most)
+        most = self.most_buffer
+        if most is not None and look.estimate.peak_bytes > most:
+            return Stop(Gate.BUFFER_BYTES, Reason.LIMIT, look.estimate.peak_bytes, most)
+        if self.shared and shape.is_chunked:  # there a later member enters whole or waits
+            budget, whole = adder.chunk_budget, len(look.request.full_untruncated_fill_ids) - prefix
             return Stop(Gate.CHUNK_TOKENS, Reason.BUDGET, budget - look.chunk_left + self.aligned(whole), budget)
         return None
 
