@@ -1,0 +1,33 @@
+"""The words for what a gate saw of a request."""
+
+import pytest
+
+from controller.vocabulary import GATE_REASONS, LADDER_GATES, unit_of
+from store.life import Part
+from store.telling import part_line, shortfall
+from store.waits import HELD
+
+STOPS = [(gate, reason) for gate, reasons in GATE_REASONS.items() for reason in reasons]
+ENGINES = [stop for stop in STOPS if stop[0] not in LADDER_GATES]
+
+
+def part(gate, reason):
+    """Time that one stop held a request, with 700 observed of 300."""
+    return Part(
+        kind=HELD, ns=5_000_000, gate=gate.word, reason=reason.word, looks=3, observed=700, limit=300, short_by=400,
+        unit=unit_of(gate, reason), needs=None, left=None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("stop", STOPS, ids=lambda stop: "/".join(word.word for word in stop))
+def test_every_stop_can_be_told(stop):
+    """Each gate with each of its reasons makes a line that names it, with nothing left to fill in."""
+    line = part_line(part(*stop))
+    assert line.startswith(f"5 ms behind {stop[0].word}")
+    assert not set(line) & set("{}")
+
+
+@pytest.mark.parametrize("stop", ENGINES, ids=lambda stop: "/".join(word.word for word in stop))
+def test_what_only_an_engine_says_has_words_of_its_own(stop):
+    """A stop that no knob sets is not told as a budget that was spent."""
+    assert "of 300 spent" not in shortfall(part(*stop))
