@@ -17,6 +17,7 @@ from estimator.errors import GlassgateError
 
 REASON: Final = "stopped"
 _RUN: Final = "_glassgate_run"
+_GONE_SECONDS: Final = 2.0
 
 
 def keep_run(manager: Any, *args: Any, **keywords: Any) -> None:
@@ -29,6 +30,8 @@ def keep_run(manager: Any, *args: Any, **keywords: Any) -> None:
 def end_kept_run(manager: Any) -> None:
     """Mark the run of a manager's processes, which it has stopped, as ended in good order. Never raises."""
     with FAULTS.contained("vllm.ending", "the run will look as if its engine had died"):
+        for process in manager.processes:  # killed, but perhaps not gone yet
+            process.join(_GONE_SECONDS)
         end_run(getattr(manager, _RUN))
 
 

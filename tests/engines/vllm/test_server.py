@@ -19,7 +19,7 @@ from controller.journal import JournalReader
 from controller.journal.frames import DATA
 from controller.liveness import is_held
 from controller.records import Arrival, Pass, decode
-from controller.run_directory import RunDirectory, list_runs
+from controller.run_directory import RunDirectory, list_runs, ranks_of
 from store.queries import run_query
 
 if TYPE_CHECKING:
@@ -32,10 +32,9 @@ SECONDS = 120
 class Operator:
     """Somebody with the glassgate command, and the run of the server."""
 
-    def __init__(self, environment: dict[str, str], folder: Path, home: Path) -> None:
+    def __init__(self, environment: dict[str, str], folder: Path, home: Path, run: RunDirectory | None = None) -> None:
         self._environment, self._folder = environment, folder
-        (listed,) = list_runs(home / "runs")
-        self.run: RunDirectory = listed.run
+        self.run = run or next(listed.run for listed in list_runs(home / "runs"))
 
     @property
     def database(self) -> Path:
@@ -220,30 +219,26 @@ def _is_killed_under_load(operator: Operator, server: Server) -> None:
     assert life["end_ns"] is None
 
 
-SCRIPT = """
-from vllm import LLM, SamplingParams
-
-if __name__ == "__main__":
-    llm = LLM({model!r}, max_model_len=512, enforce_eager=True, block_size=32, num_gpu_blocks_override=50)
-    llm.generate(["a", "b"], SamplingParams(max_tokens=4, ignore_eos=True), use_tqdm=False)
-"""
-
-
-def test_an_engine_that_is_stopped_ends_its_run(
-    environment: dict[str, str], tiny_model: Path, tmp_path: Path, home: Path
+def test_a_server_that_is_stopped_ends_its_runs(
+    environment: dict[str, str], tiny_model: Path, port: int, tmp_path: Path, home: Path
 ) -> None:
-    """A run whose engine was told to stop has ended in good order, although vLLM kills its process in doing so."""
-    script = tmp_path / "batch.py"
-    script.write_text(SCRIPT.format(model=str(tiny_model)))
-    chosen = {"GLASSGATE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(script)], env={**environment, **chosen, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"},
-        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    operator = Operator(environment, tmp_path, home)
-    assert operator.run.state == "ended"
-    # The collector takes what there is and ends by itself.
-    operator.until(lambda: operator.database.exists() and operator.one("SELECT count(*) FROM requests") == 2)
-    operator.until(lambda: not is_held(operator.run.path / "collector.lock"))
-    assert operator.one("SELECT count(*) FROM requests WHERE ended = 'finish'") == 2
+    """Two data-parallel engines are ranks of one run, turn a knob both, and end in good order when they are stopped.
+
+    vLLM kills their processes in doing so.
+    """
+    arguments = ("--data-parallel-size", "2", "--block-size", "32", "--num-gpu-blocks-override", "100")
+    with Server(tiny_model, port, {**environment, "GLASSGATE": "1"}, tmp_path, *arguments) as server:
+        with Load(server) as load:
+            time.sleep(2)
+        assert not load.failures
+        first = next(listed.run for listed in list_runs(home / "runs") if listed.run.info.rank == 0)
+        operator = Operator(environment, tmp_path, home, first)
+        operator.says("knobs", "set", first.path.name, "max_requests=2", "--wait", "60")
+        operator.until(lambda: len(operator.rows("SELECT * FROM knob_changes WHERE accepted")) == 2)
+    # One collector has taken both into one database, and ends by itself.
+    operator.until(lambda: not is_held(first.path / "collector.lock"))
+    assert [(run.info.rank, run.state) for run in ranks_of(first)] == [(0, "ended"), (1, "ended")]
+    served = operator.rows("SELECT run, count(*) AS n FROM requests WHERE ended = 'finish' GROUP BY run")
+    assert [row["n"] > 0 for row in served] == [True, True]
+    assert sum(row["n"] for row in served) == len(load.answers)
+    assert [row["rank_group"] for row in operator.rows("SELECT rank_group FROM runs ORDER BY rank")] == ["dp0", "dp1"]
