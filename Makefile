@@ -4,11 +4,12 @@
 # make lint   ruff, mypy, import contracts
 # make bench  the admission benchmark (takes a minute or two; numbers are for reading, never asserted)
 # make docs   rewrite the generated reference pages
+# make picture  rewrite the picture of the screen in docs/images
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test engines lint bench docs clean
+.PHONY: demo test engines lint bench docs picture clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.ready: pyproject.toml
@@ -35,6 +36,12 @@ lint: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/glassgate bench
+
+# The screen on the built-in workload, as the README shows it.
+picture: $(VENV)/.ready
+	home=$$(mktemp -d) && export GLASSGATE_HOME=$$home && \
+	  $(BIN)/glassgate demo --no-screen --sessions 400 >$$home/summary && \
+	  $(BIN)/glassgate ui --at -60 --size 140x45 --screenshot docs/images/screen.svg; code=$$?; rm -rf $$home; exit $$code
 
 docs: $(VENV)/.ready
 	$(BIN)/python -m ui.reference
