@@ -49,6 +49,13 @@ def tokens(count: int, seed: int) -> list[int]:
     return [draw.randrange(3, 500) for _ in range(count)]
 
 
+def records_of(run: RunDirectory, kind: type) -> list[Any]:
+    """Every record of a kind in the journal of one rank."""
+    with JournalReader(run.journal) as reader:
+        found = [record for frame in reader if frame.kind == DATA for record in decode(frame.payload)]
+    return [record for record in found if isinstance(record, kind)]
+
+
 def reference() -> list[tuple[str, list[int], int]]:
     """Traffic with shared prefixes, short prompts and long ones, under names of its own."""
     shared = [tokens(256, seed) for seed in range(4)]
@@ -240,16 +247,13 @@ class Server:
         """Kill the process that schedules, as the kernel does when memory runs out."""
         os.kill(self.status.pid, signal.SIGKILL)
 
+    def records(self, kind: type) -> list[Any]:
+        """Every record of a kind in the first rank's journal."""
+        return records_of(self.run, kind)
+
     def journal_end(self) -> Pass:
         """The last pass that the journal holds whole."""
-        with JournalReader(self.run.journal) as reader:
-            found = [
-                record
-                for frame in reader
-                if frame.kind == DATA
-                for record in decode(frame.payload)
-                if isinstance(record, Pass)
-            ]
+        found: list[Pass] = self.records(Pass)
         return found[-1]
 
     @contextlib.contextmanager

@@ -6,63 +6,85 @@ import re
 import subprocess
 import sys
 import time
+import urllib.error
 from typing import TYPE_CHECKING
 
 import pytest
 from conftest import server_environment
-from serving import FLAGS, Server, tokens
+from serving import FLAGS, Server, records_of, tokens
 
 from controller.engines.plugin import read_status
-from controller.journal import JournalReader
-from controller.journal.frames import DATA
-from controller.records import Digest, KnobsInForce, Pass, decode
+from controller.records import Digest, KnobsInForce, Pass
 from controller.run_directory import ranks_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from controller.run_directory import RunDirectory
 
 TWO = ("--tp-size", "2")
 
 
-def records(run: RunDirectory, kind: type) -> list:
-    """Every record of a kind in a rank's journal."""
-    with JournalReader(run.journal) as reader:
-        found = [record for frame in reader if frame.kind == DATA for record in decode(frame.payload)]
-    return [record for record in found if isinstance(record, kind)]
+@pytest.fixture(scope="module")
+def two(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of two ranks with an admin key, a limit on buffers that fits, and the engine's own test retractions."""
+    folder = tmp_path_factory.mktemp("two")
+    environment = server_environment(folder, on="1", max_buffer_bytes="64MiB") | {
+        "SGLANG_CPU_OMP_THREADS_BIND": "0|1", "SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "40",
+    }  # fmt: skip
+    with Server(tiny_model, folder, environment, *TWO, "--admin-api-key", "of-the-test") as server:
+        yield server
 
 
-def test_knobs_change_under_load_on_two_ranks_and_no_rank_differs(tiny_model, tmp_path):
+def test_knobs_change_under_load_on_two_ranks_and_no_rank_differs(two):
     """Under load limits come and go on both ranks at the same pass; each pass of the second has the first's digest."""
-    environment = server_environment(tmp_path, on="1") | {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
-    with Server(tiny_model, tmp_path, environment, *TWO) as server:
-        with server.load(clients=6, output=6) as answers:
-            for turn in range(6):
-                server.set_knobs(max_requests=1 + turn % 3, max_extend_tokens=128 * (1 + turn % 2))
-                time.sleep(0.4)
-        served = len(answers)
-        assert server.generate("after", tokens(40, 3), 4)["output_ids"]
-        first, second = sorted(ranks_of(server.run), key=lambda run: run.info.rank)
-        statuses = [read_status(each.path) for each in (first, second)]
-        server.until(lambda: read_status(second.path).passes == read_status(first.path).passes, "the same passes")
-        whole, digests = records(first, Pass), records(second, Digest)
-        assert [each.leads for each in statuses] == [True, False]
-        assert [each.ranks for each in statuses] == [2, 2]
-        assert records(second, Pass) == []
-        assert len([each for each in digests if each.digest]) == len(whole) > 20
-        assert [each.revision for each in records(first, KnobsInForce)] == list(range(7))
-        bound = server.until(
-            lambda: server.ask(
-                "SELECT count(*) FROM decisions d JOIN gates g ON g.id = d.gate WHERE g.gate = 'request_count' "
-                "AND d.outcome = 3"
-            )[0][0],
-            "a limit that bound",
-        )  # fmt: skip
-        assert bound > 0
-        time.sleep(2)  # the collector compares what it has of both
-        assert server.ask("SELECT count(*) FROM alarms WHERE alarm = 'ranks_differ'") == [(0,)]
-        assert served > 10
+    with two.load(clients=6, output=6) as answers:
+        for turn in range(6):
+            two.set_knobs(max_requests=1 + turn % 3, max_extend_tokens=128 * (1 + turn % 2))
+            time.sleep(0.4)
+    assert two.generate("after", tokens(40, 3), 4)["output_ids"]
+    first, second = sorted(ranks_of(two.run), key=lambda run: run.info.rank)
+    two.until(lambda: read_status(second.path).passes == read_status(first.path).passes, "the same passes")
+    statuses = [read_status(each.path) for each in (first, second)]
+    whole, digests = records_of(first, Pass), records_of(second, Digest)
+    assert [(each.leads, each.ranks, each.group) for each in statuses] == [(True, 2, "dp0"), (False, 2, "dp0")]
+    assert records_of(second, Pass) == []
+    assert len([each for each in digests if each.digest]) == len(whole) > 20
+    assert [each.revision for each in records_of(first, KnobsInForce)] == list(range(7))
+    bound = "SELECT 1 FROM decisions d JOIN gates g ON g.id = d.gate WHERE g.gate = 'request_count' AND d.outcome = 3"
+    assert two.until(lambda: two.ask(bound), "a limit that bound")
+    time.sleep(2)  # the collector compares what it has of both
+    assert two.ask("SELECT count(*) FROM alarms WHERE alarm = 'ranks_differ'") == [(0,)]
+    assert len(answers) > 10
+
+
+def test_the_admin_key_guards_the_knobs(two):
+    """Without the engine's admin key its endpoint turns no knob; the collector has it, and it is written nowhere."""
+    assert two.status.way.needs_key
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        two.post("/set_internal_state", {"server_args": {"glassgate_max_requests": 1}})
+    assert refused.value.code == 401
+    two.set_knobs(max_requests=5)
+    kept = [each for each in two.home.rglob("*") if each.is_file() and b"of-the-test" in each.read_bytes()]
+    assert kept == []
+
+
+def test_the_smoke_allocation_of_every_rank_is_recorded(two):
+    """Each rank allocated what the limit allows, on its own device, before it served."""
+    rows = two.until(lambda: two.ask("SELECT asked_bytes, passed, device FROM smoke"), "the smoke allocations")
+    assert rows == [(64 << 20, 1, "cpu")] * 2
+
+
+def test_retractions_are_recorded_with_what_they_gave_back(two):
+    """Running requests that the engine puts back into its queue are retractions, with tokens generated and freed."""
+    answers = two.burst([(f"back-{number}", tokens(60, 3_000 + number), 40) for number in range(6)])
+    assert all(len(answer["output_ids"]) == 40 for answer in answers.values())
+    done = "SELECT count(*) FROM requests WHERE id LIKE 'back-%' AND ended = 'finish'"
+    two.until(lambda: two.ask(done)[0][0] == 6, "the end of the burst")
+    rows = two.ask("SELECT kind, generated_tokens, freed_tokens FROM retractions")
+    assert 2 * len(rows) == two.metric("sglang:num_retracted_requests_total") > 0  # each rank counts
+    assert {row[0] for row in rows} == {"retract"}
+    assert all(0 < row[1] <= 40 and row[2] > 0 for row in rows)
 
 
 def refused_start(model: Path, folder: Path, environment: dict[str, str], *flags: str) -> str:

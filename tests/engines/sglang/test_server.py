@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from serving import CHUNK, PAGE, POOL, SLOTS, answers_to_reference, reference, tokens
 
+from controller.records import PrefixHashes
+
 if TYPE_CHECKING:
     from serving import Server
 
@@ -80,6 +82,11 @@ def test_a_prompt_longer_than_a_chunk_is_named_with_what_cut_it(engine):
     )
     assert [(row[0], row[4], row[5]) for row in rows] == [(1, 0, CHUNK), (1, CHUNK, CHUNK), (0, 2 * CHUNK, 176)]
     assert rows[0][1:4] == ("chunk_tokens", 1200, CHUNK)
+    ((number,),) = engine.ask("SELECT number FROM requests WHERE id = 'long-0'")
+    hashes = engine.until(
+        lambda: [each for each in engine.records(PrefixHashes) if each.number == number], "the hashes"
+    )
+    assert len(hashes[0].hashes) == 1200 // 512
 
 
 @pytest.mark.parametrize(

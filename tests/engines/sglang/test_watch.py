@@ -14,6 +14,7 @@ from sglang.srt.managers.scheduler import Scheduler
 from sglang_pass import Running, Spec, World, make_request, prefix_ids
 
 from controller.decision import Decision
+from controller.engines.sglang import ledger
 from controller.engines.sglang.desk import Desk
 from controller.engines.sglang.sheet import Sheet, Standing
 from controller.engines.sglang.watch import SchedulerWatch
@@ -260,14 +261,14 @@ def test_requests_are_followed_from_arrival_to_end(server_args):
         request.time_stats = SimpleNamespace(trace_ctx=SimpleNamespace(tracing_enable=False))
         scheduler._add_request_to_queue(request)
     assert book.arrivals == [(0, "served"), (1, "gone"), (2, "back")]
-    ledger = scheduler.watch.ledger
-    assert ledger.queued_tokens == 120
+    book_of = scheduler.watch.ledger
+    assert book_of.queued_tokens == 120
     scheduler.send_abort_output(
         SimpleNamespace(finished_reason=None, abort_message="its client left"), requests["gone"]
     )
-    assert ledger.queued_tokens == 80
+    assert book_of.queued_tokens == 80
     for name in ("served", "back"):
-        ledger.left_queue(requests[name])
+        book_of.left_queue(requests[name])
         requests[name].output_ids.append(5)
     mode = SimpleNamespace(is_extend=lambda: True, is_decode=lambda: False)
     batch = SimpleNamespace(
@@ -307,3 +308,23 @@ def test_a_fault_gives_the_scheduler_back_to_itself(server_args, monkeypatch):
     assert engine.ScheduleBatch.release_req is not release
     assert scheduler.run() == (None, scheduler.running_batch)
     assert len(book.errors) == 1
+
+
+def test_the_requests_own_trace_is_recorded_where_the_engine_carries_one(server_args, monkeypatch):
+    """With tracing on in the engine the record has the request's traceparent; without, it is absent."""
+    propagate = pytest.importorskip("opentelemetry.propagate")
+    api = pytest.importorskip("opentelemetry.trace")
+    monkeypatch.setattr(ledger.trace, "propagate", propagate, raising=False)
+    span = api.NonRecordingSpan(api.SpanContext(0xABC, 0xDEF, is_remote=True, trace_flags=api.TraceFlags(1)))
+    scheduler, book = watch_of(server_args, queue=0)
+    found = []
+    book.arrived = lambda _number, name, *_, traceparent="", **__: found.append((name, traceparent))
+    contexts = {
+        "traced": SimpleNamespace(tracing_enable=True, root_span_context=api.set_span_in_context(span)),
+        "not": SimpleNamespace(tracing_enable=False),
+    }
+    for place, (name, context) in enumerate(contexts.items()):
+        request = make_request(name, prefix_ids(950 + place, 40), 8)
+        request.time_stats = SimpleNamespace(trace_ctx=context)
+        scheduler._add_request_to_queue(request)
+    assert found == [("traced", f"00-{0xABC:032x}-{0xDEF:016x}-01"), ("not", "")]
