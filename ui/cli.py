@@ -39,6 +39,8 @@ COMMANDS: Final = (
     "why",
     "query",
     "ui",
+    "whatif",
+    "tune",
     "trace",
     "estimate",
     "smoke",

@@ -35,6 +35,18 @@ def span_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
+def model_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """How long the steps of a replayed record take."""
+    option = click.option(
+        "--model",
+        metavar="recorded|fitted|preset|NAME",
+        help="Step times: a replay's own, fitted to the run's passes, the default preset or a preset by name "
+        "[default: recorded for a replay, else fitted].",
+    )
+    decorated: Callable[..., Any] = option(function)
+    return decorated
+
+
 def knob_option(spec: KnobSpec) -> Callable[[Any], Any]:
     """The option that sets one knob; what it was given is read by `Knobs.parse`, so that its words are everywhere."""
     return click.option(

@@ -15,14 +15,14 @@ from controller.whole_file import make_folders, write_whole
 from estimator.errors import InputError, KnobError, StorageError
 
 
-def save_knobs(changes: Mapping[str, Any]) -> Path:
-    """Write knob values into the TOML file in force, whole or not at all, and return its path.
+def save_knobs(changes: Mapping[str, Any], file: Path | None = None) -> Path:
+    """Write knob values into a TOML file, by default the one in force, whole or not at all, and return its path.
 
     Where there is none, `glassgate/glassgate.toml` in the user's configuration folder is begun. Values are kept as
     they were written ("4GiB"); unlimited is "off". Raises InputError for a file that is not TOML or whose knobs would
     not go together, KnobError for a value a knob cannot have, StorageError where it cannot be written.
     """
-    path = (config_file() or _default_file()).resolve()  # a link goes on pointing to the file
+    path = (file or config_file() or _default_file()).resolve()  # a link goes on pointing to the file
     try:
         document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
     except (TOMLKitError, UnicodeDecodeError) as error:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.vocabulary import Gate
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -15,7 +13,6 @@ if TYPE_CHECKING:
 
 _S: Final = 1_000_000_000
 _QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99))
-_GATES: Final = {int(gate): gate.word for gate in Gate}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +80,7 @@ def figures_of(played: Played, span: Span) -> Figures:
     ttft = sorted(each.first_token_ns - each.arrival_ns for each in lives if each.first_token_ns is not None)
     stops: dict[str, int] = {}
     for each in passes:
-        if each.closed_gate >= 0:
-            word = _GATES.get(each.closed_gate, str(each.closed_gate))
+        if (word := each.closed_by) is not None:
             stops[word] = stops.get(word, 0) + 1
     seconds = _seconds(lives, span)
     answered = [each for each in lives if each.first_token_ns is not None]

@@ -36,7 +36,7 @@ def read_happened(recorded: Recorded, span: Span) -> Played:
     passes = []
     for _, group in groupby(rows, key=lambda row: row[0]):
         members = list(group)
-        _, start_ns, closed, peak, *_ = members[0]
+        number, start_ns, closed, peak, *_ = members[0]
         loaded = sum(row[7] for row in members)
         passes.append(
             Passed(
@@ -47,6 +47,7 @@ def read_happened(recorded: Recorded, span: Span) -> Played:
                 loaded,
                 -1 if closed is None else closed,
                 -1 if peak is None else peak,
+                number,
             )
         )
     lives = {

@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.engines.replay import DEFAULT_NEW_TOKEN_RATIO, KnobsAt, ReplayEngine
 from controller.engines.replay.quiet import QuietPass, QuietRecorder
+from controller.knob_turning import FIXED
 from controller.knobs import Knobs
+from controller.limits import effective
+from controller.vocabulary import Gate
 from ui.whatif.requests import workload_of
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from ui.whatif.recorded import Recorded
     from ui.whatif.span import Span
 
+GATE_WORDS: Final = {int(gate): gate.word for gate in Gate}
 WHO: Final = "record"
 """Who turned the knobs of a replayed record, for its own record."""
 
@@ -38,6 +42,13 @@ class Passed:
     """-1 when nothing closed the pass."""
     peak_bytes: int
     """-1 where it is not known."""
+    number: int = field(default=0, compare=False)
+    """In the record or in the replay, counted from the run's or the replay's start."""
+
+    @property
+    def closed_by(self) -> str | None:
+        """The gate that closed the pass, None for none."""
+        return None if self.closed_gate < 0 else GATE_WORDS.get(self.closed_gate, str(self.closed_gate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +78,21 @@ class Played:
     """What the replay took; 0 for the record."""
 
 
-def knobs_at_start(recorded: Recorded, span: Span, changes: Mapping[str, Any]) -> Knobs:
-    """The knobs in force where the replay begins, with some set anew. Raises KnobError."""
-    return Knobs.parse(changes, recorded.revisions[_in_force(recorded, span.begin_ns)].knobs)
+def knobs_at(recorded: Recorded, at_ns: int) -> Knobs:
+    """The knobs that were in force at a time."""
+    return recorded.revisions[_in_force(recorded, at_ns)].knobs
+
+
+def with_changes(recorded: Recorded, span: Span, changes: Mapping[str, Any]) -> Knobs:
+    """The knobs in force at the span's start with some set anew.
+
+    Raises KnobError where they cannot be, then or with what the record turns later.
+    """
+    first = _in_force(recorded, span.since_ns)
+    wanted = [Knobs.parse(changes, revision.knobs) for revision in recorded.revisions[first:]]
+    for knobs in wanted:
+        effective(knobs, recorded.setting)
+    return wanted[0]
 
 
 def _in_force(recorded: Recorded, at_ns: int) -> int:
@@ -81,21 +104,32 @@ def _in_force(recorded: Recorded, at_ns: int) -> int:
     return place
 
 
-def turned(recorded: Recorded, span: Span, changes: Mapping[str, Any]) -> list[KnobsAt]:
-    """The knob changes of the record after the replay's beginning, but for knobs that are set anew.
+def turned(recorded: Recorded, span: Span, changes: Mapping[str, Any] | None = None) -> list[KnobsAt]:
+    """The knobs that are turned after the replay's beginning: those of the record, and `changes` at the span's start.
 
-    Under the recorded knobs of a whole run each is turned just before the pass that was first decided under it; else by
-    the clock.
+    From there on the record's own changes leave them alone. In a replay of a whole run each recorded change is turned
+    just before the pass that was first decided under it, as far as the passes are the recorded ones; else by the clock.
     """
+    changes = changes or {}
     found = []
     first = _in_force(recorded, span.begin_ns)
     for before, after in zip(recorded.revisions[first:], recorded.revisions[first + 1 :], strict=False):
         old, new = before.knobs.as_dict(), after.knobs.as_dict()
-        values = {name: new[name] for name in new if new[name] != old[name] and name not in changes}
+        as_recorded = not changes or (after.at_ns <= span.since_ns and not _at_once(span, changes))
+        values = {name: new[name] for name in new if new[name] != old[name] and (as_recorded or name not in changes)}
+        passes = after.first_pass - 1 if span.whole and as_recorded and after.first_pass else 0
         if values:
-            passes = after.first_pass - 1 if span.whole and not changes and after.first_pass else 0
             found.append(KnobsAt(after.at_ns - span.begin_ns, passes, values, WHO))
+    if changes and not _at_once(span, changes):
+        since_ns = span.since_ns - span.begin_ns
+        place = sum(each.at_ns <= since_ns for each in found)
+        found.insert(place, KnobsAt(since_ns, 0, dict(changes), WHO))
     return found
+
+
+def _at_once(span: Span, changes: Mapping[str, Any]) -> bool:
+    """Whether changes hold from the replay's beginning: with the span, or where they cannot be turned on the way."""
+    return span.begin_ns >= span.since_ns or not FIXED.keys().isdisjoint(changes)
 
 
 def play(
@@ -108,13 +142,15 @@ def play(
     progress: Callable[[Progress], None] | None = None,
     stopped: Callable[[], bool] | None = None,
 ) -> Played:
-    """Replay a span under the recorded knobs with `changes` set anew, and return what happened in it.
+    """Replay a span under the recorded knobs with `changes` set anew from its start, and return what happened in it.
 
     `progress` is told about every tenth of a second; where `stopped` then says so the replay ends early. Raises
     KnobError for changes that cannot be, ReplayStuck where nothing can ever be admitted.
     """
-    changes = changes or {}
-    knobs = replace(knobs_at_start(recorded, span, changes), revision=0)
+    values = {name: getattr(with_changes(recorded, span, changes), name) for name in changes} if changes else {}
+    knobs = replace(knobs_at(recorded, span.begin_ns), revision=0)
+    if values and _at_once(span, values):
+        knobs = Knobs.parse(values, knobs)
     ratio = new_token_ratio
     if ratio is None:
         ratio = float(recorded.words.get("new_token_ratio", DEFAULT_NEW_TOKEN_RATIO))
@@ -133,7 +169,7 @@ def play(
         new_token_ratio=ratio,
         estimator=recorded.estimator(),
         stretch_ns=recorded.words.get("stretch_ns"),
-        changes=turned(recorded, span, changes),
+        changes=turned(recorded, span, values),
         hashes=False,
     )
 
@@ -193,7 +229,9 @@ def _passed(seen: QuietPass, numbers: list[int], begin_ns: int) -> Passed:
         cached += hit + load + done
         loaded += load
     members = tuple([numbers[member[0]] for member in seen.batch])
-    return Passed(seen.start_ns + begin_ns, members, extend, cached, loaded, seen.closed_gate, seen.peak_bytes)
+    return Passed(
+        seen.start_ns + begin_ns, members, extend, cached, loaded, seen.closed_gate, seen.peak_bytes, seen.number
+    )
 
 
 def _back(at_ns: int | None, begin_ns: int) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import length_hint
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.engines.replay.workload import Workload, WorkloadRequest
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 WHOLE_BLOCK_TOKENS: Final = 512
 """The largest block that a workload of tokens is cut into."""
 LEAST_BLOCK_TOKENS: Final = 16
-LOSS_ALLOWED: Final = 0.01
-"""How much of what is shared may be lost by cutting into blocks, as a share of it."""
+MOST_BLOCKS: Final = 2_000_000
+"""Blocks of all requests together, above which they are made larger, so that memory and time are bounded."""
 _OWNER_SHIFT: Final = 24
 _DONE: Final = frozenset({"finish", "can_never"})
 
@@ -89,20 +90,21 @@ class Beginnings:
 
 
 def block_tokens_of(requests: Sequence[Asked], page: int) -> int:
-    """The block into which a workload of tokens is cut: the largest that loses almost nothing of what is shared.
+    """The block into which a workload of tokens is cut, a multiple of the page or a divisor of it.
 
-    Prefixes are matched in whole blocks where two requests part. A block is a multiple of the page, or divides it.
+    Prefixes are matched in whole blocks where two requests part, so it is the largest that loses nothing of what is
+    shared, or the smallest that MOST_BLOCKS allow.
     """
     shared = [min(each.shared_tokens, each.prompt_tokens - 1) // page * page for each in requests if each.shared_tokens]
-    least = page
-    while least < LEAST_BLOCK_TOKENS:
-        least *= 2
-    size = least
-    while size * 2 <= WHOLE_BLOCK_TOKENS:
+    size = page
+    while size < LEAST_BLOCK_TOKENS:
         size *= 2
-    allowed = LOSS_ALLOWED * sum(shared)
-    while size > least and sum(each % size for each in shared) > allowed:
-        size //= 2
+    while size * 2 <= WHOLE_BLOCK_TOKENS:
+        loses = any(each % (2 * size) for each in shared)
+        blocks = sum((each.known_tokens or 0) // size for each in requests)
+        if loses and blocks <= MOST_BLOCKS:
+            break
+        size *= 2
     return size
 
 
@@ -133,7 +135,23 @@ def workload_of(
         for each in requests
     ]
     made.sort(key=lambda each: each.arrival_ns)  # those that arrive together stay in order
-    return Workload(name=f"run {recorded.name}", block_tokens=size, requests=iter(made))
+    return _Listed(f"run {recorded.name}", size, made)
+
+
+class _Listed(Workload):
+    """A workload whose requests stand in a list, which knows how many of them were read."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str, block_tokens: int, requests: list[WorkloadRequest]) -> None:
+        left = iter(requests)
+        count = max(1, len(requests))
+        super().__init__(
+            name=name,
+            block_tokens=block_tokens,
+            requests=left,
+            position=lambda: 1.0 - length_hint(left) / count,
+        )
 
 
 def read_beginnings(connection: sqlite3.Connection, run: int, number: int) -> list[tuple[int, int, int, int]]:

@@ -16,7 +16,7 @@ from controller.engines.replay.mooncake import MOONCAKE_BLOCK_TOKENS
 from controller.engines.replay.workload import blocks_covering
 from controller.limits import Setting
 from controller.prefixes import BlockPrefixes
-from ui.whatif.played import knobs_at_start, turned
+from ui.whatif.played import knobs_at, turned
 from ui.whatif.requests import workload_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def trace_lines(
     Lengths, times and numbered blocks stand in them, and how the run was served; request ids only where `ids` asks for
     them. `step_time` says how long steps took, `new_token_ratio` how much output was held back, by default as recorded.
     """
-    knobs = knobs_at_start(recorded, span, {})
+    knobs = knobs_at(recorded, span.begin_ns)
     workload = workload_of(recorded, span.requests, span.before, span.begin_ns, knobs.page_size)
     grain = workload.block_tokens
     head = _head(recorded, span, grain, step_time, new_token_ratio)
@@ -67,12 +67,12 @@ def _head(recorded: Recorded, span: Span, grain: int, step_time: StepTimeModel |
         engine=recorded.engine,
         version=recorded.version,
         run=recorded.name,
-        knobs=knobs_at_start(recorded, span, {}).as_dict(),
+        knobs=knobs_at(recorded, span.begin_ns).as_dict(),
         setting={field.name: getattr(setting, field.name) for field in fields(Setting)},
         device_tokens=recorded.pool_tokens,
         host_tokens=recorded.host_tokens,
         changes=tuple(
-            ExportedChange(change.at_ns, change.values, change.after_passes) for change in turned(recorded, span, {})
+            ExportedChange(change.at_ns, change.values, change.after_passes) for change in turned(recorded, span)
         ),
         role=recorded.role,
         write_policy=recorded.write_policy,

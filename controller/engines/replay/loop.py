@@ -317,15 +317,11 @@ class ServingLoop:
         size, context, start_ns = running.size, running.context_tokens, self.now_ns
         arrival = self._next
         if arrival is not None and not self.queue and self._chunk is None:
-            gap_ns = arrival.arrival_ns - start_ns
-            steps = step_time.decode_steps_within(size, context, gap_ns)
-            if steps < most and step_time.decode_span_ns(size, context, steps) < gap_ns:
-                steps += 1  # the step in which it arrives is run to its end
-            most = min(most, steps)
+            most = min(most, self._steps_until(arrival.arrival_ns))
         if self._stretch_ns is not None:
             most = min(most, max(1, step_time.decode_steps_within(size, context, self._stretch_ns)))
         if (leaves_ns := self._leavers.next_ns) != NEVER:
-            most = min(most, 1 + step_time.decode_steps_within(size, context, max(0, leaves_ns - start_ns)))
+            most = min(most, self._steps_until(leaves_ns))
         pages, room = running.pages_for(most), cache.room_pages
         if pages > room:
             most = running.steps_within(room)
@@ -338,6 +334,15 @@ class ServingLoop:
         self._record.note(StepEnd(-1, start_ns, end_ns, ()))
         for request in running.advance(most):
             self._finish(request, end_ns)
+
+    def _steps_until(self, at_ns: int) -> int:
+        """Decode steps up to a time; the step in which it comes is run to its end."""
+        size, context, step_time = self.running.size, self.running.context_tokens, self._step_time
+        gap_ns = at_ns - self.now_ns
+        steps = step_time.decode_steps_within(size, context, gap_ns)
+        if not steps or step_time.decode_span_ns(size, context, steps) < gap_ns:
+            steps += 1
+        return steps
 
     def _retract(self) -> None:
         """Take running requests back into the queue until the next step has its pages; the last one is aborted.

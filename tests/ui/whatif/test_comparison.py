@@ -1,0 +1,244 @@
+"""A span as it was, replayed as recorded, and replayed under other knobs."""
+
+import dataclasses
+import json
+import os
+import time
+
+import pytest
+
+from controller.engines.replay import KnobsAt, agent_sessions
+from controller.knobs import Knobs
+from controller.limits import Setting
+from estimator.errors import FidelityError, GlassgateError, InputError, KnobError, NotFoundError
+from tests.controller.replay.small_engine import ask
+from tests.ui.whatif.records import decided, estimator, record, served
+from ui.whatif.comparison import compare, preview
+from ui.whatif.fidelity import Fidelity, fidelity_of
+from ui.whatif.happened import read_happened
+from ui.whatif.played import play
+from ui.whatif.process import PreviewProcess
+from ui.whatif.recorded import read_recorded
+from ui.whatif.span import read_span
+from ui.whatif.steps import steps_of
+
+SESSIONS = {"seed": 3, "sessions": 12, "sessions_per_second": 0.3, "max_context_tokens": 30_000}
+
+
+def many(count=60, every=4_000):
+    """Requests that come a little too fast for batches of one."""
+    return [ask(number, 20, 1, at=number * every) for number in range(count)]
+
+
+def database_of(run):
+    """A run's database."""
+    return run.path / "glassgate.db"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Two minutes of requests served one at a time."""
+    knobs = Knobs(page_size=4, chunked_prefill_size=64, max_requests=1)
+    return record(tmp_path_factory.mktemp("runs"), served(many()), knobs=knobs, device_tokens=4_000)
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory):
+    """A run with a model, host hits and knobs turned on the way."""
+    knobs = Knobs.parse({"page_size": 64, "max_buffer_bytes": "600MiB", "chunked_prefill_size": 4096})
+    return record(
+        tmp_path_factory.mktemp("runs"), agent_sessions(**SESSIONS), knobs=knobs, device_tokens=60_000,
+        host_tokens=200_000, estimator=estimator(knobs), ranks_model="llama-3.1-8b",
+        changes=[KnobsAt(at * 10**9, 0, {"max_requests": most}, "ann") for at, most in ((100, 2), (200, 3))],
+    )  # fmt: skip
+
+
+def test_without_changes_there_is_one_replay_and_nothing_parts(run):
+    """What if nothing: recorded, replayed and changed are one."""
+    found = preview(database_of(run), "one", {})
+    assert found.fidelity.exact
+    assert found.recorded == found.replayed == found.changed
+    assert (found.same_passes, found.parted) == (60, ())
+    found.check()
+
+
+def test_a_change_holds_from_the_span_on(run):
+    """Before the span all is as recorded; in it the batches grow, and it is told where they part."""
+    found = preview(database_of(run), "one", {"max_requests": "off"}, since="+0.1ms")
+    assert found.fidelity.exact
+    assert found.changes == {"max_requests": (1, None)}
+    assert found.replayed.batch_size_max == 1
+    assert found.changed.batch_size_max > 1
+    assert found.replayed.stops == {"request_count": found.replayed.stops["request_count"]}
+    assert found.parted[0].place == found.same_passes
+    first = found.parted[0]
+    assert len(first.changed.members) > len(first.recorded.members) == 1
+    assert set(first.recorded.members) <= set(first.changed.members)
+    earlier = {number for each in found.parted if each.changed for number in each.changed.members}
+    assert min(earlier) > 0
+    assert found.wall_s > 0
+
+
+def test_from_the_start_a_change_is_as_another_run(run, tmp_path):
+    """What if the whole run had had other knobs: what a run with them did."""
+    other = record(
+        tmp_path, served(many()), knobs=Knobs(page_size=4, chunked_prefill_size=64, max_requests=3), device_tokens=4_000
+    )
+    wanted = preview(database_of(other), None, {})
+    found = preview(database_of(run), None, {"max_requests": 3})
+    assert found.changed == wanted.recorded
+    assert decided(other) != decided(run)
+
+
+def test_the_records_own_changes_leave_a_changed_knob_alone(sessions):
+    """A knob set anew stays so though the record turned it later; other knobs of the record are turned as they were."""
+    recorded = read_recorded(database_of(sessions))
+    assert [each.knobs.max_requests for each in recorded.revisions] == [None, 2, 3]
+    span = read_span(recorded, "+150s")
+    played = play(recorded, span, recorded.step_time, {"max_requests": 1})
+    assert max(len(each.members) for each in played.passes) == 1
+    found = preview(database_of(sessions), None, {"max_extend_tokens": 2048}, since="+150s")
+    assert found.fidelity.exact
+    assert found.changed.batch_size_max <= 3
+
+
+def test_buffers_are_compared_with_limit_and_smoke(sessions):
+    """The peak of the estimated buffers stands beside the limit before and after."""
+    found = preview(database_of(sessions), None, {"max_buffer_bytes": "100MiB", "chunked_prefill_size": 1024})
+    assert found.limit_bytes == (600 << 20, 100 << 20)
+    assert found.changed.peak_buffer < found.replayed.peak_buffer == found.recorded.peak_buffer
+    assert found.smoke_bytes is None
+    assert found.replayed.host_tokens > 0
+
+
+def test_a_page_size_holds_from_the_replays_start(sessions):
+    """What cannot be turned on the way is set from the beginning, warm-up included."""
+    found = preview(database_of(sessions), None, {"page_size": 128}, since="+150s")
+    assert found.changes == {"page_size": (64, 128)}
+    assert found.changed != found.replayed
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "told"),
+    [
+        ({"wishes": 3}, KnobError, "'wishes' is no knob"),
+        ({"max_requests": 0}, KnobError, "max_requests is 0"),
+        ({"chunked_prefill_size": 32}, KnobError, "smaller than page_size 64"),
+        ({"page_size": 100}, InputError, "do not divide one another"),
+    ],
+)
+def test_changes_that_cannot_be_are_refused(sessions, changes, error, told):
+    """One line that names the knob, the value and the bound, before anything is replayed."""
+    with pytest.raises(error, match=told):
+        preview(database_of(sessions), None, changes)
+
+
+def test_a_change_that_a_later_revision_does_not_allow_is_refused(tmp_path):
+    """A chunk that fits the pages at first and the setting never is told, whenever in the record that comes."""
+    knobs = Knobs(page_size=4, chunked_prefill_size=64)
+    run = record(tmp_path, served(many(10)), knobs=knobs, setting=Setting(data_parallel=8, has_model=False))
+    with pytest.raises(KnobError, match="divided by data_parallel 8 is less than one page"):
+        preview(database_of(run), None, {"chunked_prefill_size": 16})
+
+
+def test_everything_is_plain_data(sessions):
+    """A comparison goes into JSON with the figures of all three, the fidelity and where they part."""
+    found = json.loads(json.dumps(preview(database_of(sessions), None, {"max_requests": 1}).as_dict()))
+    assert found["fidelity"]["exact"] is True
+    assert found["fidelity"]["score"] == 1
+    assert found["changes"] == {"max_requests": {"recorded": None, "new": 1}}
+    assert found["what_if"]["batch_size_max"] == 1
+    assert found["recorded"] == found["replayed"]
+    assert found["parted"][0]["recorded"]["members"]
+    assert found["parted"][0]["place"] == found["same_passes"]
+
+
+def test_fidelity_is_the_least_of_its_parts():
+    """Members, times to first token and queue times each bring it down; below the floor no conclusion is drawn."""
+    base = {"passes": 10, "exact": False, "ttft_mean": 2.0, "compared": 10}
+    assert Fidelity(**base, same_passes=9, ttft_error=0.1, queue_error=0.0).score == pytest.approx(0.9)
+    assert Fidelity(**base, same_passes=10, ttft_error=0.5, queue_error=0.1).score == pytest.approx(0.75)
+    assert Fidelity(**base, same_passes=10, ttft_error=0.0, queue_error=0.6).score == pytest.approx(0.7)
+    assert Fidelity(**base, same_passes=10, ttft_error=9.0, queue_error=0.6).score == 0
+    low = Fidelity(**base, same_passes=7, ttft_error=0.1, queue_error=0.0)
+    low.check(0.7)
+    with pytest.raises(
+        FidelityError, match=r"fidelity 0\.70 is below 0\.80: 7 of 10 passes have the same members"
+    ) as told:
+        low.check()
+    assert "no conclusion can be drawn" in str(told.value)
+    assert told.value.exit_code == 12
+
+
+def test_another_step_time_is_seen_in_the_fidelity(run):
+    """Under a model that is not the run's, batches and times are off, and it is said by how much."""
+    recorded = read_recorded(database_of(run))
+    span = read_span(recorded)
+    found = compare(recorded, span, {}, steps_of(recorded, "preset"))
+    assert not found.fidelity.exact
+    assert found.fidelity.ttft_error > 0
+    with pytest.raises(FidelityError):
+        found.check()
+
+
+def test_passes_are_matched_by_their_members_wherever_they_stand(run):
+    """Members are compared as sets with the number of times, not place by place."""
+    recorded = read_recorded(database_of(run))
+    happened = read_happened(recorded, read_span(recorded))
+    turned = dataclasses.replace(happened, passes=happened.passes[::-1])
+    assert fidelity_of(happened, turned).same_share == 1
+    assert not fidelity_of(happened, turned).exact
+    twice = dataclasses.replace(happened, passes=happened.passes[:1] * 60)
+    assert fidelity_of(happened, twice).same_passes == 1
+
+
+def test_an_early_stop_ends_the_replay(sessions):
+    """Where `stopped` says so the replay ends within a moment, with what it has."""
+    recorded = read_recorded(database_of(sessions))
+    span = read_span(recorded)
+    told = []
+    played = play(recorded, span, recorded.step_time, progress=told.append, stopped=lambda: True)
+    assert len(played.passes) <= len(read_happened(recorded, span).passes)
+
+
+def waited(process):
+    """What a preview process comes to, asked again and again as a screen would."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        began = time.perf_counter()
+        found = process.poll()
+        assert time.perf_counter() - began < 5  # never for the length of a replay
+        if found is not None:
+            return found
+        time.sleep(0.02)
+    raise TimeoutError
+
+
+def test_a_preview_is_made_in_a_process_of_its_own(sessions):
+    """It never waits, gives what `preview` gives, and the process is gone afterwards."""
+    process = PreviewProcess(database_of(sessions), None, {"max_requests": 1}, "+150s")
+    found = waited(process)
+    wanted = preview(database_of(sessions), None, {"max_requests": 1}, "+150s")
+    assert found.changed == wanted.changed
+    assert found.fidelity == wanted.fidelity
+    assert process.poll() is found
+    assert not process._process.is_alive()
+
+
+def test_a_preview_that_cannot_be_says_why(sessions):
+    """Errors come back as what they are, whatever process they were raised in."""
+    assert isinstance(waited(PreviewProcess(database_of(sessions), "nobody", {})), NotFoundError)
+    assert "max_requests is 0" in str(waited(PreviewProcess(database_of(sessions), None, {"max_requests": 0})))
+
+
+def test_a_preview_may_be_stopped(sessions):
+    """Stopped at once, or killed from outside, it ends without an answer and says so."""
+    process = PreviewProcess(database_of(sessions), None, {"max_requests": 1})
+    process.stop()
+    assert str(process.poll()) == "the preview was stopped"
+    assert not process._process.is_alive()
+    killed = PreviewProcess(database_of(sessions), None, {"max_requests": 1})
+    os.kill(killed._process.pid, 9)
+    found = waited(killed)
+    assert isinstance(found, GlassgateError)
+    assert "ended without an answer" in str(found)

@@ -1,0 +1,210 @@
+"""`glassgate tune`: knobs that would have served a stretch of a run better."""
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from estimator.errors import UsageError
+from store.words import counted
+from ui.cli import INTERRUPTED
+from ui.commands.whatif import open_span, read_changes
+from ui.comparing import print_comparison
+from ui.options import Finite, json_option, model_option, span_options
+from ui.output import data, narrate, print_json
+from ui.record import Record, find_record
+from ui.saving import save_knobs
+from ui.stopping import stopped_by_signals
+from ui.tuning import SearchProgress, found_dict, print_found, told_choice
+from ui.whatif.choice import Choice, choose
+from ui.whatif.comparison import Comparison, compare
+from ui.whatif.fidelity import FLOOR, fidelity_of
+from ui.whatif.goal import Aim, Bound, read_aim, read_bound
+from ui.whatif.happened import read_happened
+from ui.whatif.played import play, with_changes
+from ui.whatif.recorded import Recorded
+from ui.whatif.search import Found, Question, Search
+from ui.whatif.space import space_of
+from ui.whatif.span import Span
+from ui.whatif.steps import Steps
+from ui.whatif.workers import Tried, Workers, attempt
+
+CONFIG: Final = Path("glassgate-tuned.toml")
+DEFAULT_POINTS: Final = 64
+DEFAULT_AIM: Final = "tokens_per_second"
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option(
+    "--maximise", "--maximize", multiple=True, metavar="FIGURE", help="What is to be great [tokens_per_second]."
+)
+@click.option("--minimise", "--minimize", multiple=True, metavar="FIGURE", help="What is to be small.")
+@click.option(
+    "--subject-to", multiple=True, metavar="BOUND", help="What has to hold, such as 'ttft_p99<5s'; give it repeatedly."
+)
+@click.option(
+    "--knob",
+    "knobs",
+    multiple=True,
+    metavar="KNOB[=LOW:HIGH]",
+    help="Search this knob, give it repeatedly [default: those that can matter for the run].",
+)
+@click.option("--set", "changes", multiple=True, metavar="KNOB=VALUE", help="A knob to set anew for every point.")
+@click.option(
+    "--points", type=click.IntRange(min=1), default=DEFAULT_POINTS, show_default=True, help="Points to try in all."
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes that replay [default: one for each core].")
+@click.option("--seed", default=0, show_default=True, help="Seed of the search.")
+@click.option(
+    "--storage",
+    metavar="FILE|URL",
+    help="Where the study is kept; by a URL that Optuna knows machines share it [default: a file beside the database].",
+)
+@click.option("--study", default="", metavar="NAME", help="The study's name [default: from the question].")
+@span_options
+@model_option
+@click.option(
+    "--min-fidelity",
+    type=Finite(min=0, max=1),
+    default=FLOOR,
+    show_default=True,
+    help="Search nothing where the recorded knobs reproduce the record less well.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=CONFIG,
+    show_default=True,
+    help="The TOML file that the chosen knobs are written to; what else is in it stays.",
+)
+@click.option("--database", type=click.Path(path_type=Path), help="Read this database instead of a run's.")
+@json_option
+@click.pass_context
+def tune(
+    ctx: click.Context,
+    /,
+    *,
+    run: str | None,
+    maximise: tuple[str, ...],
+    minimise: tuple[str, ...],
+    subject_to: tuple[str, ...],
+    knobs: tuple[str, ...],
+    changes: tuple[str, ...],
+    points: int,
+    jobs: int | None,
+    seed: int,
+    storage: str | None,
+    study: str,
+    since: str | None,
+    until: str | None,
+    model: str | None,
+    min_fidelity: float,
+    output: Path,
+    database: Path | None,
+    as_json: bool,
+) -> None:
+    """Search the knobs under which a stretch of RUN (the newest by default) would have been served better.
+
+    Points are replays of the stretch; each is kept in the study, so that Ctrl-C ends the search in good order and the
+    same command takes it up again. The first goal chooses among the points that keep every bound; changes that do not
+    matter are taken back, and the chosen point is replayed once more beside the knobs as they were. Written is a file
+    that `glassgate replay` and the plug-ins read (GLASSGATE_CONFIG).
+    """
+    aims, bounds = _goals(maximise, minimise, subject_to)
+    values = read_changes(changes)
+    with find_record(database, run) as record:
+        recorded, span, steps = open_span(record.database, record.run, since, until, model)
+        _check_fidelity(recorded, span, steps, min_fidelity)
+        fixed = with_changes(recorded, span, values)
+        question = Question(
+            aims=aims,
+            bounds=bounds,
+            space=space_of(recorded, fixed, knobs),
+            fixed={name: getattr(fixed, name) for name in values},
+        )
+        asked = question.asked(recorded, span, steps)
+        where = storage or str(_beside(record, recorded))
+        search = Search(question, asked, storage=where, name=study, seed=seed)
+        narrate(f"study {search.name} in {where}: {counted(search.done, 'point')} tried before, {points:,} wanted")
+        with (
+            Workers(recorded, span, steps, jobs or os.cpu_count() or 1) as workers,
+            SearchProgress(points, aims[0]) as progress,
+            stopped_by_signals(lambda: progress.say("ending after the points in hand"), _at_once) as stopped,
+        ):
+            search.run(workers, fixed, points, tell=progress.show, stopped=lambda: bool(stopped))
+        found = search.found(fixed)
+        if stopped:
+            _print(found, question, None, None, None, as_json=as_json)
+            narrate(f"interrupted; the study is kept, and the same command goes on from {found.tried:,} points")
+            ctx.exit(INTERRUPTED)
+        choice = _choose(found, question, recorded, span, steps)
+        chosen = {} if choice is None else choice.changed
+        confirmed = compare(recorded, span, {**question.fixed, **chosen}, steps) if chosen else None
+        path = save_knobs({**question.fixed, **chosen}, output) if chosen else None
+    _print(found, question, choice, confirmed, path, as_json=as_json)
+    if not as_json:
+        for line in told_choice(found, question, choice):
+            data().print(line, markup=False, soft_wrap=True)
+        if confirmed is not None:
+            data().print()
+            print_comparison(confirmed)
+    if path is not None:
+        narrate(f"written to {path}; use it with GLASSGATE_CONFIG={path}")
+
+
+def _goals(
+    maximise: tuple[str, ...], minimise: tuple[str, ...], subject_to: tuple[str, ...]
+) -> tuple[tuple[Aim, ...], tuple[Bound, ...]]:
+    """What the search is to reach and to keep."""
+    aims = [read_aim(name, maximise=True) for name in maximise] + [read_aim(name, maximise=False) for name in minimise]
+    if len({aim.metric for aim in aims}) < len(aims):
+        raise UsageError(f"a figure is a goal twice: {', '.join(aim.metric for aim in aims)}; name each once")
+    return tuple(aims or [read_aim(DEFAULT_AIM, maximise=True)]), tuple(read_bound(text) for text in subject_to)
+
+
+def _check_fidelity(recorded: Recorded, span: Span, steps: Steps, floor: float) -> None:
+    """Say how well the recorded knobs reproduce the record. Raises FidelityError."""
+    replayed = play(recorded, span, steps.model, new_token_ratio=steps.new_token_ratio)
+    fidelity = fidelity_of(read_happened(recorded, span), replayed)
+    narrate(f"fidelity {fidelity.score:.2f}: {fidelity.words()}")
+    fidelity.check(floor)
+
+
+def _beside(record: Record, recorded: Recorded) -> Path:
+    """The file of the run's studies."""
+    return record.database.with_name(f"{recorded.name}.tune")
+
+
+def _at_once() -> None:
+    raise KeyboardInterrupt
+
+
+def _choose(found: Found, question: Question, recorded: Recorded, span: Span, steps: Steps) -> Choice | None:
+    """The chosen knobs; None where no point keeps the bounds."""
+    if found.best is None:
+        return None
+
+    def again(values: Any) -> Tried:
+        return attempt(recorded, span, steps, values)
+
+    narrate("taking back what does not matter")
+    return choose(found.best, found.current.values, question, again)
+
+
+def _print(
+    found: Found,
+    question: Question,
+    choice: Choice | None,
+    confirmed: Comparison | None,
+    path: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """What was found, as data."""
+    if as_json:
+        print_json(found_dict(found, question, choice, confirmed, path))
+    else:
+        print_found(found, question)

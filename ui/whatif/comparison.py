@@ -1,0 +1,198 @@
+"""Comparison: a span as it was, replayed under the recorded knobs, and replayed under others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.limits import effective
+from ui.whatif.fidelity import FLOOR, Fidelity, fidelity_of
+from ui.whatif.figures import Figures, figures_of
+from ui.whatif.happened import read_happened
+from ui.whatif.played import Passed, Played, knobs_at, play, with_changes
+from ui.whatif.recorded import Recorded, read_recorded
+from ui.whatif.span import MOST_WARM_REQUESTS, Span, read_span
+from ui.whatif.steps import Steps, steps_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from controller.engines.replay import Progress
+    from controller.knobs import Knobs
+
+MOST_PARTED: Final = 200
+"""How many of the places where two replays part are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """One place where the batches of two replays differ, counted from the span's start."""
+
+    place: int
+    recorded: Passed | None
+    """Under the recorded knobs; None past the last one."""
+    changed: Passed | None
+    """Under the other knobs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What a change of knobs does to a span, as far as a replay can tell; see `fidelity` first."""
+
+    run: str
+    engine: str
+    since_ns: int
+    until_ns: int
+    warmed: str
+    """From where the span was replayed, in words."""
+    steps: Steps
+    changes: dict[str, tuple[Any, Any]]
+    """By knob, its recorded value at the start of the span and the new one."""
+    fidelity: Fidelity
+    recorded: Figures
+    """What happened."""
+    replayed: Figures
+    """Under the recorded knobs."""
+    changed: Figures
+    """Under the new ones."""
+    limit_bytes: tuple[int | None, int | None]
+    """`max_buffer_bytes` in force before and after, None where there is none."""
+    smoke_bytes: int | None
+    """What the start-up allocation reached."""
+    same_passes: int
+    """Batches from the span's start on that are the same in both replays."""
+    parted: tuple[Parted, ...]
+    """The first places where they differ."""
+    wall_s: float
+    """What the replays took."""
+
+    def check(self, floor: float = FLOOR) -> None:
+        """Raise FidelityError where no conclusion can be drawn."""
+        self.fidelity.check(floor)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {
+            "run": self.run,
+            "engine": self.engine,
+            "since_ns": self.since_ns,
+            "until_ns": self.until_ns,
+            "warmed": self.warmed,
+            "steps": self.steps.words,
+            "fit": None if self.steps.fit is None else self.steps.fit.as_dict(),
+            "changes": {name: {"recorded": old, "new": new} for name, (old, new) in self.changes.items()},
+            "fidelity": self.fidelity.as_dict(),
+            "recorded": self.recorded.as_dict(),
+            "replayed": self.replayed.as_dict(),
+            "what_if": self.changed.as_dict(),
+            "max_buffer_bytes": {"recorded": self.limit_bytes[0], "what_if": self.limit_bytes[1]},
+            "smoke_bytes": self.smoke_bytes,
+            "same_passes": self.same_passes,
+            "parted": [
+                {"place": each.place, "recorded": _pass(each.recorded), "what_if": _pass(each.changed)}
+                for each in self.parted
+            ],
+            "wall_seconds": self.wall_s,
+        }
+
+
+def compare(
+    recorded: Recorded,
+    span: Span,
+    changes: Mapping[str, Any],
+    steps: Steps,
+    *,
+    tell: Callable[[str, Progress], None] | None = None,
+    stopped: Callable[[], bool] | None = None,
+) -> Comparison:
+    """Replay a span under the recorded knobs and with `changes` set anew.
+
+    `tell` is told how far each of the two is, `stopped` asked whether to end early. Raises KnobError for changes that
+    cannot be, and what reading the record raises.
+    """
+    old, new = knobs_at(recorded, span.since_ns), with_changes(recorded, span, changes)
+    limits = tuple(effective(knobs, recorded.setting).max_buffer for knobs in (old, new))
+
+    def played(what: str, values: Mapping[str, Any]) -> Played:
+        return play(
+            recorded, span, steps.model, values, new_token_ratio=steps.new_token_ratio, stopped=stopped,
+            progress=None if tell is None else lambda standing: tell(what, standing),
+        )  # fmt: skip
+
+    happened = read_happened(recorded, span)
+    replayed = played("as recorded", {})
+    values = {name: getattr(new, name) for name in changes}
+    changed = played("what if", values) if values else replayed
+    same, parted = _parted(replayed, changed)
+    return Comparison(
+        run=recorded.name,
+        engine=recorded.engine,
+        since_ns=span.since_ns,
+        until_ns=span.until_ns,
+        warmed=span.words,
+        steps=steps,
+        changes=_differing(old, new, changes),
+        fidelity=fidelity_of(happened, replayed),
+        recorded=figures_of(happened, span),
+        replayed=figures_of(replayed, span),
+        changed=figures_of(changed, span),
+        limit_bytes=(limits[0], limits[1]),
+        smoke_bytes=recorded.smoke_bytes,
+        same_passes=same,
+        parted=parted,
+        wall_s=replayed.wall_s + (changed.wall_s if values else 0.0),
+    )
+
+
+def preview(
+    database: Path,
+    run: str | None,
+    changes: Mapping[str, Any],
+    since: str | int | None = None,
+    until: str | int | None = None,
+    *,
+    model: str | None = None,
+    warm_requests: int = MOST_WARM_REQUESTS,
+) -> Comparison:
+    """What a change of knobs would have done to a stretch of a run; see `preview_process` for a screen.
+
+    `since` and `until` are moments (`span.moment`), `model` one of `steps.CHOICES`. Raises what reading the record,
+    fitting and replaying raise; see `read_recorded`, `read_span`, `steps_of` and `compare`.
+    """
+    recorded = read_recorded(database, run)
+    span = read_span(recorded, since, until, warm_requests=warm_requests)
+    return compare(recorded, span, changes, steps_of(recorded, model))
+
+
+def _differing(old: Knobs, new: Knobs, changes: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    return {name: (getattr(old, name), getattr(new, name)) for name in changes}
+
+
+def _parted(replayed: Played, changed: Played) -> tuple[int, tuple[Parted, ...]]:
+    """How many batches are the same from the start on, and the first places where they are not."""
+    pairs = list(zip_longest(replayed.passes, changed.passes))
+    differing = [place for place, (one, other) in enumerate(pairs) if not _same(one, other)]
+    if not differing:
+        return len(pairs), ()
+    return differing[0], tuple(Parted(place, *pairs[place]) for place in islice(differing, MOST_PARTED))
+
+
+def _same(one: Passed | None, other: Passed | None) -> bool:
+    if one is None or other is None:
+        return False
+    return one.members == other.members and one.extend_tokens == other.extend_tokens
+
+
+def _pass(each: Passed | None) -> dict[str, Any] | None:
+    if each is None:
+        return None
+    return {
+        "pass": each.number,
+        "start_ns": each.start_ns,
+        "members": list(each.members),
+        "extend_tokens": each.extend_tokens,
+        "cached_tokens": each.cached_tokens,
+        "closed_by": each.closed_by,
+    }
