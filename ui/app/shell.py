@@ -94,6 +94,7 @@ class Shell(App[None]):
         self._full: dict[PanelName, Panel] = {}
         self.batches = BatchesPanel()
         self.opened = OpenedPass()
+        self._body = Container(id="body")
         self._headline = Headline()
         self._notice = Notice()
         self._time_bar = TimeBar()
@@ -110,7 +111,7 @@ class Shell(App[None]):
         """Headline, panels, bar of time, and the footer."""
         yield self._headline
         yield self._notice
-        with Container(id="body"), Horizontal(id="live"):
+        with self._body, Horizontal(id="live"):
             with Vertical(id="left"):
                 yield self.batches
                 yield self.opened
@@ -183,12 +184,12 @@ class Shell(App[None]):
         snapshot = self.snapshot
         self._waits = False
         self._say()
-        if snapshot is None:
+        if snapshot is None or not self._body.is_attached:
             return
         self._shown_ask, self._shown_ns = snapshot.ask, self.clock.monotonic_ns()
         self._headline.show(snapshot.head, past=not snapshot.head.following)
         self._time_bar.show(snapshot.head, self.looking.time)
-        self.query_one("#body").set_class(snapshot.head.presence in OLD, "old")
+        self._body.set_class(snapshot.head.presence in OLD, "old")
         for panel in self.visible_panels():
             panel.show(snapshot)
 
@@ -263,7 +264,7 @@ class Shell(App[None]):
         self.query_one("#live").display = name == "live"
         if name != "live" and name not in self._full:
             panel = self._full[name] = panel_class(name)()
-            await self.query_one("#body").mount(panel)
+            await self._body.mount(panel)
         for each, panel in self._full.items():
             panel.display = each == name
         self.focus_panel()

@@ -9,6 +9,7 @@ from ui.app.command import Command, bindings
 from ui.app.commands import APP_COMMANDS
 from ui.app.opened_pass import OpenedPass
 from ui.app.panels.messages import FilterLog, FilterWaiting, NextEvent, OpenPass, OpenRequest, SearchRequest
+from ui.app.shell import Arrived
 from ui.view.snapshot import Ask
 
 
@@ -251,6 +252,16 @@ def test_the_reader_is_closed_when_the_screen_ends():
     app = screen()
     drive(app)
     assert app.script.closed
+
+
+def test_a_snapshot_that_comes_while_the_screen_ends_is_let_be():
+    """The reader may hand over one more, and a picture that was put off may be due."""
+    app = screen()
+    drive(app)
+    shown = app.snapshot
+    app.script.rows = []
+    app.on_arrived(Arrived(app.script.answer(Ask(rows=7))))
+    assert app.batches.snapshot is shown
 
 
 def test_it_begins_where_it_was_asked_to():
