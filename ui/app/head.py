@@ -27,6 +27,11 @@ OLD: Final = frozenset({"engine_gone", "collector_gone"})
 """What makes every number on the screen one of the past."""
 
 
+def is_old(head: Head) -> bool:
+    """The numbers are the last of what died, and are shown as that; a moment that was gone to is what it is."""
+    return head.presence in OLD and head.following
+
+
 class Headline(Widget):
     """Three lines at the top."""
 
@@ -70,7 +75,7 @@ Segment = tuple[int, "Content | str"]
 def _who(head: Head, width: int, *, past: bool) -> Content:
     """Engine, run and knobs at the left; presence in the middle; queue and percentiles at the right."""
     mark = PRESENCES[head.presence]
-    old = head.presence in OLD
+    old = is_old(head)
     number = DIM if old else ""
     left: list[Segment] = [
         (7, Content.styled("Glassgate", STRONG)),
@@ -144,7 +149,7 @@ def _binding(head: Head, width: int, *, past: bool) -> Content:
         return spread((nothing, [(2, Content.styled(f"{since} in the last 5 min", DIM))]), width)
     binding = head.binding
     stop = binding.stop
-    old = head.presence in OLD
+    old = is_old(head)
     told = of_limit(stop.observed, stop.limit, stop.short_by, stop.unit)
     left: list[Segment] = [
         (0, Content.assemble((label, DIM), (stop.gate, f"bold {gate_style(stop.gate)}"))),

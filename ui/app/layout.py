@@ -45,7 +45,7 @@ DataTable > .datatable--cursor { background: $panel; color: $foreground; text-st
 DataTable:focus > .datatable--cursor { background: $cursor; text-style: bold; }
 DataTable:ansi:focus > .datatable--cursor { text-style: reverse; }
 
-.old .panel { text-opacity: 65%; border-title-style: none; }
+#body.old { opacity: 65%; }
 Toast { background: $panel; color: $foreground; border-left: outer $line-focus; }
 ToastRack { margin-bottom: 1; }
 

@@ -15,7 +15,7 @@ from ui.app.batches import BatchesPanel
 from ui.app.colours import theme_name, themes
 from ui.app.command import bindings
 from ui.app.commands import APP_COMMANDS
-from ui.app.head import OLD, Headline
+from ui.app.head import Headline, is_old
 from ui.app.keys_bar import KeysBar
 from ui.app.layout import BREAKPOINTS, CSS
 from ui.app.looking import Looking
@@ -189,7 +189,7 @@ class Shell(App[None]):
         self._shown_ask, self._shown_ns = snapshot.ask, self.clock.monotonic_ns()
         self._headline.show(snapshot.head, past=not snapshot.head.following)
         self._time_bar.show(snapshot.head, self.looking.time)
-        self._body.set_class(snapshot.head.presence in OLD, "old")
+        self._body.set_class(is_old(snapshot.head), "old")
         for panel in self.visible_panels():
             panel.show(snapshot)
 

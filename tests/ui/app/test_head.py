@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.ui.app.script import END, NONE, SECOND, Script, ScriptedClock, drive, head, line_with, screen, stop
+from tests.ui.app.script import END, NONE, SECOND, Script, ScriptedClock, drive, head, line_with, screen, stop, text_of
 from ui.app.colours import PRESENCES
 from ui.app.head import head_lines, spread
 from ui.app.moments import age
@@ -117,6 +117,19 @@ def test_old_numbers_are_marked_with_their_age(presence, words, size):
     text = drive(app, do, size=size)
     assert words in " ".join(text.replace("\n", " ").split())
     assert seen == [True]
+
+
+def test_the_dead_are_not_dimmed_where_one_looks_into_their_past():
+    """After an incident a moment of the run is read as any other."""
+    app = screen(Script(presence="engine_gone"), at="+60")
+    seen = []
+
+    async def do(pilot):
+        seen.append(pilot.app.query_one("#body").has_class("old"))
+        seen.append("then:" in text_of(pilot.app))
+
+    drive(app, do)
+    assert seen == [False, False]
 
 
 def test_the_line_of_what_is_wrong_takes_no_room_while_nothing_is():
