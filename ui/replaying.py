@@ -247,9 +247,10 @@ def _serve(engine: ReplayEngine, run: RunDirectory, options: ReplayOptions) -> d
         stopped_by_signals(engine.stop, _interrupt) as stopped,
     ):
         collected = began
+        behind = ""
 
         def progress(standing: Standing) -> None:
-            nonlocal collected, collecting
+            nonlocal collected, collecting, behind
             for request in run.take_requests():
                 told.say(_told(engine.turn(request)))
             if options.over is not None and options.over():
@@ -257,7 +258,9 @@ def _serve(engine: ReplayEngine, run: RunDirectory, options: ReplayOptions) -> d
             told.show(standing)
             now = time.perf_counter()
             if now - collected >= every_s:
-                collector.poll()
+                was, behind = behind, _keep_up(collector)
+                if behind and not was:
+                    told.say(behind)
                 collected = time.perf_counter()
                 collecting += collected - now
 
@@ -279,6 +282,15 @@ def _serve(engine: ReplayEngine, run: RunDirectory, options: ReplayOptions) -> d
         "database": str(database),
         "journal": str(run.journal),
     }
+
+
+def _keep_up(collector: Collector) -> str:
+    """Bring the database up to the journal; what keeps it behind, or "". It stops no engine: the journal has it all."""
+    try:
+        collector.poll()
+    except StorageError as error:
+        return f"the database is behind, the journal keeps everything: {error}"
+    return ""
 
 
 def _told(answer: Answer) -> str:

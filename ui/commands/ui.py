@@ -90,7 +90,8 @@ def on_terminal() -> bool:
     """Whether a screen can be drawn: in a terminal, or for textual-serve, which names its driver."""
     if os.environ.get("TEXTUAL_DRIVER"):
         return True
-    return all(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr)) and os.environ.get("TERM") != "dumb"
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return all(each is not None and each.isatty() for each in streams) and os.environ.get("TERM") != "dumb"
 
 
 def _open(record: str | None, held: ExitStack) -> Source:
