@@ -99,6 +99,8 @@ class Head(msgspec.Struct, frozen=True):
     """The moment is the record's end and moves with it."""
     changes_ns: tuple[int, ...] = ()
     """When knobs were changed, over the whole run, the last MOST_ROWS of them: marks for a bar of time."""
+    enforce: bool | None = None
+    """The knob of that name as in force at the moment; False is shadow mode. None where the record does not say."""
 
 
 class MemberBar(msgspec.Struct, frozen=True):

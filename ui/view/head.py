@@ -99,8 +99,14 @@ def read_head(moment: Moment, window: WindowView, memory: Memory, life: Life, st
         passes_in_window=window.passes,
         end_reason=run.end_reason if run.end_ns is not None and run.end_ns <= moment.at_ns else None,
         lag_ns=life.lag_ns, losses=int(execute(MISSING_SQL, (run.id,)).fetchone()[0]),
-        following=moment.following, changes_ns=changes,
+        following=moment.following, changes_ns=changes, enforce=_enforced(moment, memory),
     )  # fmt: skip
+
+
+def _enforced(moment: Moment, memory: Memory) -> bool | None:
+    """Whether soft gates are enforced at the moment; None where the record does not say."""
+    knob = memory.limits(moment, moment.revision).knobs.get("enforce")
+    return None if knob is None or knob.effective is None else bool(knob.effective)
 
 
 def _binding(moment: Moment, window: WindowView, memory: Memory) -> Binding | None:

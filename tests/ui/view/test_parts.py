@@ -105,6 +105,16 @@ def test_knobs_are_those_in_force_then(show):
     assert enforce == [(False, True), (True, False)]
 
 
+def test_the_headline_says_whether_gates_are_enforced(show, sql, story, open_view):
+    """At each moment `enforce` is that of the knob change before it; a record without knobs says nothing."""
+    changes = sql("SELECT at_ns, new FROM knob_changes WHERE knob = 'enforce' AND accepted ORDER BY id")
+    assert {new for _, new in changes} == {0, 1}
+    for at_ns, new in changes:
+        assert show(at_ns / S, panels=frozenset()).head.enforce is bool(new)
+        assert show((at_ns - 1) / S, panels=frozenset()).head.enforce is not bool(new)
+    assert open_view(story.into()).answer(Ask()).head.enforce is None
+
+
 def test_an_ended_run_takes_no_change(show):
     """Why no change can be asked for is said, and in which setting the engine ran."""
     panel = part(show, "knobs")()
