@@ -105,7 +105,7 @@ def _estimator(model: str | None, context: str | None, percent: int | None) -> B
         geometry = geometry_of(model)
         run = RunContext.from_run(json.loads(context), geometry)
         return BatchEstimator(geometry, run).with_safety(percent)
-    except (GlassgateError, ValueError, TypeError):
+    except (GlassgateError, ValueError, TypeError, AttributeError):  # a context that is no object has no members
         return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -133,20 +132,21 @@ class Reader:
     def _moved(self, view: Answering) -> bool:
         try:
             return view.changed
-        except (GlassgateError, sqlite3.Error):
+        except Exception:  # noqa: BLE001 - the answer says what is wrong, and the thread goes on
             return True
 
     def _answer(self, view: Answering, ask: Ask, *, asked: bool) -> Snapshot | None:
         """An answer, or what was shown before with what went wrong; None where that was said already."""
         try:
             self._last = view.answer(ask)
-        except (GlassgateError, sqlite3.Error) as error:
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong is shown, and the thread goes on
             if self._closed:
                 return None
             last = self._last if self._last is not None else _empty(ask)
-            if not asked and last.problem == str(error):
+            problem = _told(error, ask)
+            if not asked and last.problem == problem:
                 return None
-            self._last = msgspec.structs.replace(last, ask=ask, problem=str(error))
+            self._last = msgspec.structs.replace(last, ask=ask, problem=problem)
         return self._last
 
     def _hand_over(self, snapshot: Snapshot | None) -> None:
@@ -156,6 +156,17 @@ class Reader:
 
 def _nobody(_snapshot: Snapshot) -> None:
     """Nobody listens yet."""
+
+
+def _told(error: Exception, ask: Ask) -> str:
+    """What went wrong and what to do about it; errors of ours say that themselves."""
+    if isinstance(error, GlassgateError):
+        return str(error)
+    what = ", ".join(sorted(ask.panels)) or "the headline"
+    return (
+        f"reading {what} failed ({type(error).__name__}: {error}); run `glassgate db check`, and report this if the "
+        "database is sound"
+    )
 
 
 def _empty(ask: Ask) -> Snapshot:

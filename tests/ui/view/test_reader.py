@@ -251,6 +251,49 @@ def test_a_record_of_another_making_is_a_problem(read, heard, recording, tmp_pat
     assert "cannot show" in heard.until(lambda each: each.problem).problem
 
 
+def test_an_unexpected_failure_of_a_part_is_a_problem(read, heard, recording, monkeypatch):
+    """A part that raises what nobody foresaw is told with a remedy beside the last content, and answers go on."""
+    reader = read(Source.open(str(recording), recording.parent))
+    reader.ask(Ask(at_ns=140 * S))
+    shown = heard.until(lambda each: each.complete)
+    with monkeypatch.context() as patch:
+        patch.setattr("ui.view.parts.read_hits", lambda *_: [].no_such_word)
+        reader.ask(Ask(at_ns=200 * S, panels=frozenset({"hits"})))
+        problem = heard.until(lambda each: each.problem)
+    assert problem.problem.startswith("reading hits failed (AttributeError: 'list' object has no attribute")
+    assert "`glassgate db check`" in problem.problem
+    assert (problem.head, problem.passes) == (shown.head, shown.passes)
+    reader.ask(Ask(at_ns=200 * S, panels=frozenset({"hits"})))
+    assert heard.until(lambda each: each.head.at_ns == 200 * S).problem == ""
+
+
+def test_a_failing_look_for_news_is_answered(scripted, heard):
+    """Where even the look for news raises, the run is read again rather than the thread lost."""
+    script, reader = scripted
+    reader.ask(Ask())
+    heard.until()
+    script.__class__ = type("Failing", (Scripted,), {"changed": property(lambda _: [].no_such_word)})
+    script.error = AttributeError("no such word")
+    assert "AttributeError" in heard.until(lambda each: each.problem).problem
+    script.error = None
+    reader.ask(Ask(at_ns=1))
+    assert heard.until(lambda each: each.ask.at_ns == 1).problem == ""
+
+
+def test_a_context_of_another_kind_costs_its_timeline_alone(read, heard, recording, tmp_path):
+    """A run whose context is no object has its buffers shown without the timeline that would be worked out from it."""
+    path = tmp_path / "shown.db"
+    shutil.copyfile(recording / "glassgate.db", path)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE runs SET context = '[]'")
+    reader = read(Source.open(str(path), tmp_path))
+    reader.ask(Ask(panels=frozenset({"buffers"})))
+    snapshot = heard.until()
+    assert snapshot.problem == ""
+    assert snapshot.buffers.most
+    assert snapshot.buffers.windows == ()
+
+
 def test_a_locked_database_is_waited_for(read, heard, recording, tmp_path):
     """A database that is locked whole is a problem; once it is free it is shown."""
     path = tmp_path / "shown.db"
