@@ -13,12 +13,14 @@ from ui.view.head import read_head, read_standing
 from ui.view.hits import read_hits
 from ui.view.knobs import read_knobs
 from ui.view.log import read_log
+from ui.view.moment import moment_of
 from ui.view.passes import read_passes
 from ui.view.request import read_request
 from ui.view.snapshot import Log, Snapshot
 from ui.view.waiting import read_waiting
 
 if TYPE_CHECKING:
+    from ui.view.head import Standing
     from ui.view.memory import Memory
     from ui.view.moment import Moment
     from ui.view.presence import Pulse
@@ -37,7 +39,7 @@ def fill(ask: Ask, moment: Moment, memory: Memory, pulse: Pulse, deadline_ns: in
     window = memory.window.at(moment, deadline_ns)
     standing = read_standing(moment)
     place = moment.connection.execute(PLACE_SQL, (moment.run.id,)).fetchone()
-    life = pulse.life(moment.run, standing, place)
+    life = pulse.life(moment.run, standing if moment.following else _standing_at_the_end(moment, pulse), place)
     passes = read_passes(moment, ask, memory) if live else None
     detail = None
     if passes is not None:
@@ -71,6 +73,11 @@ def fill(ask: Ask, moment: Moment, memory: Memory, pulse: Pulse, deadline_ns: in
         missing=_uncollected(moment, pulse, place),
         complete=window.complete,
     )
+
+
+def _standing_at_the_end(moment: Moment, pulse: Pulse) -> Standing | None:
+    """Who waits and runs by the newest pass, whatever moment is shown: a run lives at its end."""
+    return read_standing(moment_of(moment.connection, moment.run, None, pulse.now_ns(moment.run)))
 
 
 def _uncollected(moment: Moment, pulse: Pulse, place: tuple[int, int] | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from estimator.errors import GlassgateError
@@ -22,12 +21,16 @@ IDLE_NS: Final = 2_000_000_000
 """An engine with nobody waiting is idle when no pass has come for so long."""
 
 
+def is_gone(folder: RunDirectory) -> bool:
+    """Whether nothing is left of a run's folder that would make it one."""
+    return not (folder.path / "run.json").exists()
+
+
 class Pulse:
     """The presence of one run, looked at twice a second at most."""
 
     def __init__(self, folder: RunDirectory | None, clock: Clock) -> None:
-        self.folder = folder
-        """The run's folder; None where there is none."""
+        self._folder = folder
         self._clock = clock
         self._end = None if folder is None else JournalEnd(folder.journal)
         self._looked_ns = -1
@@ -36,15 +39,28 @@ class Pulse:
         """The last pass, when it was first seen here, and whether it was there at the first look."""
 
     @property
+    def folder(self) -> RunDirectory | None:
+        """The run's folder; None where there is none, or none any more."""
+        return None if self.gone else self._folder
+
+    @property
+    def gone(self) -> bool:
+        """Whether the run's folder was removed since it was found."""
+        return self._folder is not None and is_gone(self._folder)
+
+    @property
     def state(self) -> RunState | None:
-        """What the folder's locks say; None without a folder."""
+        """What the folder's locks say, `ended` also after it was removed; None without a folder."""
         now_ns = self._clock.monotonic_ns()
-        if self.folder is not None and (self._looked_ns < 0 or now_ns - self._looked_ns >= LOOK_NS):
+        if self._folder is not None and (self._looked_ns < 0 or now_ns - self._looked_ns >= LOOK_NS):
             self._looked_ns = now_ns
             if self._end is not None:
                 self._end.look(now_ns)
-            with suppress(GlassgateError):  # a folder that has just gone: what was known of it stands
-                self._state = self.folder.state
+            try:
+                self._state = self._folder.state
+            except GlassgateError:  # what cannot be read for once: what was known of it stands
+                if self._state != "ended" and self.gone:
+                    self._state = None
         return self._state
 
     def life(
@@ -52,6 +68,7 @@ class Pulse:
     ) -> Life:
         """The presence at this moment, the age of the last pass in real time, and how far the store is behind.
 
+        `standing` is that of the record's end, also where a past moment is shown.
         `place` is the segment and offset that the store has come to in the journal.
         """
         state = self.state

@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from estimator.errors import NotFoundError, RecordError
+from estimator.errors import GlassgateError, NotFoundError, RecordError
 from store.database import failures
 from ui.view.clock import SystemClock
 from ui.view.moment import moment_of, read_runs
 from ui.view.opened import Opened
 from ui.view.parts import fill
-from ui.view.presence import Pulse
+from ui.view.presence import Pulse, is_gone
 from ui.view.runs import Runs
 from ui.view.seek import seek
-from ui.view.snapshot import Ask, Head, Quantiles, Snapshot
+from ui.view.snapshot import Ask, Head, Presence, Quantiles, Snapshot
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
     from pathlib import Path
 
+    from controller.run_directory import RunDirectory
     from ui.view.clock import Clock
     from ui.view.moment import RunRow
     from ui.view.source import Place, Source
@@ -42,17 +43,31 @@ class View:
         self._runs = Runs(source, self._clock)
         self._opened: Opened | None = None
         self._complete = True
+        self._shown: tuple[Snapshot, RunDirectory] | None = None
+        """What was shown last of a run that has a folder, and that folder."""
 
     def answer(self, ask: Ask, *, whole: bool = False) -> Snapshot:
         """What was asked for, read in one transaction. `whole` reads the window to its end, however long that takes.
 
+        Of a run whose folder was removed with its record while it was shown, it is what was shown last, as a problem.
         Raises RecordError, StorageError and NotFoundError.
         """
+        try:
+            snapshot, folder = self._read(ask, whole=whole)
+        except GlassgateError:
+            if self._shown is None or _whose(ask) != _whose(self._shown[0].ask) or not is_gone(self._shown[1]):
+                raise
+            return self._removed(ask, *self._shown)
+        self._shown = None if folder is None else (snapshot, folder)
+        return snapshot
+
+    def _read(self, ask: Ask, *, whole: bool) -> tuple[Snapshot, RunDirectory | None]:
+        """An answer from the record, and the folder of the run that it shows."""
         began_ns = time.perf_counter_ns()
         place = self._source.place_for(ask)
         if place.folder is not None and not _begun(place.database):
             self.close()
-            return self._not_collected(ask, place, began_ns)
+            return self._not_collected(ask, place, began_ns), place.folder
         opened = self._open(place)
         with failures(place.database), _legible(place.database):
             opened.connection.execute("BEGIN")
@@ -61,7 +76,7 @@ class View:
                 rows = read_runs(opened.connection)
                 row = _chosen(rows, ask, place)
                 if row is None:
-                    return self._not_collected(ask, place, began_ns)
+                    return self._not_collected(ask, place, began_ns), place.folder
                 choices = self._runs.choices(rows, opened, whole=whole)
                 pulse = opened.pulse(row)
                 ask, sought = _found(opened.connection, row, ask)
@@ -75,7 +90,10 @@ class View:
             msgspec.structs.replace(choice, presence=presence) if choice.key == row.id and not choice.folder else choice
             for choice in choices
         )
-        return msgspec.structs.replace(snapshot, runs=choices, sought=sought, took_ns=time.perf_counter_ns() - began_ns)
+        problem = _gone_words(row.name) if pulse.gone else ""
+        took_ns = time.perf_counter_ns() - began_ns
+        snapshot = msgspec.structs.replace(snapshot, runs=choices, sought=sought, problem=problem, took_ns=took_ns)
+        return snapshot, pulse.folder
 
     @property
     def changed(self) -> bool:
@@ -107,6 +125,15 @@ class View:
             opened = self._opened = Opened(place, self._source.base, self._clock)
         return opened
 
+    def _removed(self, ask: Ask, shown: Snapshot, folder: RunDirectory) -> Snapshot:
+        """What was shown last of a run whose folder is gone; of its life nothing is known any more."""
+        presence: Presence = "ended" if shown.head.presence == "ended" else "recording"
+        head = msgspec.structs.replace(shown.head, presence=presence, last_pass_age_ns=None, lag_ns=None)
+        return msgspec.structs.replace(
+            shown, ask=ask, head=head, runs=self._runs.choices([], None), missing="",
+            problem=_gone_words(folder.path.name),
+        )  # fmt: skip
+
     def _not_collected(self, ask: Ask, place: Place, began_ns: int) -> Snapshot:
         """What can be said of a run of which the database holds nothing yet."""
         if place.folder is None:
@@ -125,6 +152,15 @@ class View:
             ask=ask, head=head, runs=self._runs.choices([], None), missing=missing,
             took_ns=time.perf_counter_ns() - began_ns,
         )  # fmt: skip
+
+
+def _whose(ask: Ask) -> tuple[int | None, str, str]:
+    """What tells which run is asked for."""
+    return ask.run, ask.database, ask.folder
+
+
+def _gone_words(name: str) -> str:
+    return f"the folder of run {name} is gone, and this is what was read of it; `r` shows the other runs"
 
 
 @contextmanager

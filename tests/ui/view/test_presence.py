@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from controller.run_directory import RunDirectory
+from estimator.errors import RecordError
 from tests.ui.view.showing import S, StillClock
 from tests.ui.view.story import WALL_NS, Story
 from ui.view.presence import IDLE_NS, LOOK_NS
@@ -59,6 +60,61 @@ def test_a_run_with_a_queue_is_live_and_idle_without(live):
     live.clock.go_on(IDLE_NS + 1 * S)
     head = live.head()
     assert (head.presence, head.queue) == ("idle", 0)
+
+
+def test_a_past_moment_has_the_presence_of_the_engine(live):
+    """Whatever moment is shown, the presence and the age of the last pass are those of the engine at this moment."""
+    story = live.tell()
+    story.arrive("a", 1)
+    story.passed(1.5, enter=["a"])
+    story.arrive("b", 2)
+    story.passed(4, wait=["b"])
+    story.into()
+    head = live.head(at_ns=round(1.6 * S))
+    assert (head.presence, head.last_pass_age_ns, head.queue) == ("live", 1 * S, 0)
+    story.passed(5, enter=["b"])
+    story.into()
+    live.clock.go_on(IDLE_NS + 1 * S)
+    head = live.head(at_ns=round(4.5 * S))
+    assert (head.presence, head.queue) == ("idle", 1)
+
+
+@pytest.mark.parametrize("state", ["live", "ended"])
+def test_a_run_whose_folder_was_removed_is_not_live(live, state):
+    """With its folder gone a run keeps what was shown, as no live one's, and says where the others are."""
+    story = live.tell()
+    story.arrive("a", 1)
+    story.passed(4, wait=["a"])
+    story.into()
+    if state == "ended":
+        live.run.end()
+    shown = live.head()
+    assert shown.presence == state
+    shutil.rmtree(live.run.path)
+    live.clock.go_on(LATER)
+    answer = live.view.answer(Ask(panels=frozenset({"waiting"})))
+    assert answer.head.presence == ("ended" if state == "ended" else "recording")
+    assert (answer.head.last_pass_age_ns, answer.head.queue) == (None, 1)
+    assert "the folder of run story is gone" in answer.problem
+    assert "`r` shows the other runs" in answer.problem
+    with pytest.raises(RecordError):
+        live.view.answer(Ask(folder=str(live.run.path)))
+
+
+def test_a_run_whose_folder_alone_was_removed_is_a_recording(live, tmp_path):
+    """A database elsewhere outlives its run's folder: it is read on as a recording, without knobs to turn."""
+    story = live.tell()
+    story.arrive("a", 1)
+    story.passed(4, wait=["a"])
+    apart = story.into().rename(tmp_path / "apart.db")
+    view = live.view = View(Source.open(str(apart), tmp_path), live.clock)
+    assert (view.answer(Ask()).head.presence, view.answer(Ask()).problem) == ("live", "")
+    shutil.rmtree(live.run.path)
+    live.clock.go_on(LATER)
+    answer = view.answer(Ask(panels=frozenset({"knobs"})))
+    assert (answer.head.presence, answer.head.last_pass_age_ns) == ("recording", None)
+    assert "is gone" in answer.problem
+    assert "apart" in answer.knobs.why_not
 
 
 def test_the_run_that_is_shown_is_offered_as_it_is(live):
