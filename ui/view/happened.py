@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.knobs import SPEC_BY_NAME
@@ -82,7 +83,8 @@ def _run(moment: Moment, values: Values) -> Iterator[Happening]:
 def _knobs(moment: Moment, values: Values) -> Iterator[Happening]:
     """Changes of knobs, those of one request together."""
     rows = _rows(moment, KNOBS_SQL, values)
-    for (at_ns, who, accepted), group in groupby(rows, lambda row: (row["at_ns"], row["who"], row["accepted"])):
+    same = itemgetter("at_ns", "who", "accepted", "request", "revision")
+    for (at_ns, who, accepted, *_), group in groupby(rows, same):
         changes = list(group)[::-1]
         told = ", ".join(
             f"{row['knob']} {_value(row['knob'], row['old'])} to {_value(row['knob'], row['new'])}"

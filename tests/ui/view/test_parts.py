@@ -195,6 +195,31 @@ def test_the_log_has_every_kind_newest_first(show):
         assert line.fault == (line.kind in ("refuse", "retract") or "raised" in line.text or "refused" in line.text)
 
 
+def test_each_knob_request_has_its_own_line(story, open_view):
+    """Requests taken at one boundary are told apart, accepted or refused, and the changes of one stay together."""
+    story.arrive("a", 1)
+    story.passed(2, wait=["a"])
+    rows = [
+        ("max_requests", 8, 4, 1, "", "one.json", 1), ("min_free_slots", 0, 2, 1, "", "one.json", 1),
+        ("max_requests", 4, 6, 1, "", "two.json", 2), ("page_size", 1, 2, 0, "fixed", "three.json", 2),
+        ("page_size", 1, 4, 0, "fixed", "four.json", 2),
+    ]  # fmt: skip
+    with closing(sqlite3.connect(story.into())) as database, database:
+        for knob, old, new, accepted, why_not, request, revision in rows:
+            database.execute(
+                """INSERT INTO knob_changes (run, at_ns, who, knob, old, new, accepted, why, request, revision)
+                VALUES (1, ?, 'ops', ?, ?, ?, ?, ?, ?, ?)""",
+                (2 * S, knob, old, new, accepted, why_not, request, revision),
+            )
+    log = open_view(story.path).answer(Ask(panels=frozenset({"log"}), log_filter="knob")).log
+    assert [line.text for line in log.lines][::-1] == [
+        "ops turned max_requests 8 to 4, min_free_slots 0 to 2: revision 1",
+        "ops turned max_requests 4 to 6: revision 2",
+        "ops asked for page_size 1 to 2; refused: fixed",
+        "ops asked for page_size 1 to 4; refused: fixed",
+    ]
+
+
 def test_the_log_is_filtered(show):
     """Text filters kind, text and request, `!` turns it round, faults only leaves the rest out, hidden counts them."""
     log = part(show, "log")
