@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -231,8 +231,9 @@ def _serve(address: str, command: list[str], *, readonly: bool, allow_changes: b
         narrate(
             f"glassgate: {where.host} is not a loopback address and nobody is asked who they are: who reaches it {may}"
         )
-    narrate(f"the screen is at {where.url}; Ctrl-C ends it")
     try:
-        ScreenServer(command, where).serve()
+        with suppress(KeyboardInterrupt):
+            narrate(f"the screen is at {where.url}; Ctrl-C ends it")
+            ScreenServer(command, where).serve()
     except OSError as error:
         raise UsageError(f"--web {where.host}:{where.port}: {error.strerror or error}; choose another port") from None
