@@ -23,6 +23,8 @@ _WAL_KEPT_BYTES: Final = 64 << 20
 _CACHE_KIB: Final = 64 << 10
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _NOT_OURS: Final = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
+# What a missing table or column, a broken constraint, and text that is no UTF-8 give.
+_DAMAGED: Final = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH})
 _NO_LOG: Final = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
 _CANNOT_WRITE: Final = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
 
@@ -126,6 +128,10 @@ def explained(path: Path, error: sqlite3.Error) -> GlassgateError:
         return StorageError(f"database {path} cannot grow: the disk is full; free space, what it holds stays readable")
     if code in _CANNOT_WRITE:
         return StorageError(f"database {path} cannot be opened or written: {error}; name one in a writable folder")
+    if code in _DAMAGED:
+        return StorageError(
+            f"database {path} holds something else than Glassgate wrote: {error}; `glassgate db check` looks into it"
+        )
     return StorageError(f"database {path} failed: {error}; check the disk and the folder's permissions")
 
 

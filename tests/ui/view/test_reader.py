@@ -251,6 +251,22 @@ def test_a_record_of_another_making_is_a_problem(read, heard, recording, tmp_pat
     assert "cannot show" in heard.until(lambda each: each.problem).problem
 
 
+@pytest.mark.parametrize(
+    "damage", ["DROP TABLE smoke", "UPDATE runs SET engine = CAST(x'ff80' AS TEXT)"], ids=["table", "text"]
+)
+def test_a_damaged_database_is_to_be_checked(read, heard, recording, tmp_path, damage):
+    """A missing table and text that is no UTF-8 send to `glassgate db check`, not to the disk's permissions."""
+    path = tmp_path / "shown.db"
+    shutil.copyfile(recording / "glassgate.db", path)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(damage)
+    reader = read(Source.open(str(path), tmp_path))
+    reader.ask(Ask())
+    problem = heard.until(lambda each: each.problem).problem
+    assert "`glassgate db check`" in problem
+    assert "permissions" not in problem
+
+
 def test_an_unexpected_failure_of_a_part_is_a_problem(read, heard, recording, monkeypatch):
     """A part that raises what nobody foresaw is told with a remedy beside the last content, and answers go on."""
     reader = read(Source.open(str(recording), recording.parent))
