@@ -16,6 +16,7 @@ class WaitingRow(msgspec.Struct, frozen=True):
     number: int
     arrival_ns: int | None
     waited_ns: int | None
+    """Since it arrived or gave its KV back; of one that was refused for good, until then."""
     stop: Stop | None
     """The last reason it was given; None when no pass has looked at it."""
     since_ns: int | None
@@ -44,6 +45,8 @@ class WaitingRoom(msgspec.Struct, frozen=True):
     never_in_window: int
     unnamed: int = 0
     """Of `total`, older ones that could not be found without reading the whole record."""
+    fit: int | None = None
+    """Of `total`, those that the filter lets through, counted among the oldest 5,000; None without a filter."""
 
 
 class GateRow(msgspec.Struct, frozen=True):

@@ -44,8 +44,8 @@ WHERE (q.end_ns IS NULL OR q.end_ns > :at) AND NOT EXISTS (
 GROUP BY 1"""  # noqa: S608 - our own text
 TOLD_SQL: Final = f"""SELECT request FROM decisions d JOIN requests q ON q.run = d.run AND q.number = d.request
 WHERE d.run = :run AND d.pass = :pass AND d.outcome = {int(Outcome.WAIT)} AND {_WAITS}"""  # noqa: S608 - the same
-NEVER_SQL: Final = f"""SELECT d.request, q.id, q.arrival_ns, p.start_ns, d.gate, d.reason, d.observed, d.limit_value,
-    d.short_by, d.prompt_tokens
+NEVER_SQL: Final = f"""SELECT d.request, q.id, q.arrival_ns, p.start_ns, q.end_ns, d.gate, d.reason, d.observed,
+    d.limit_value, d.short_by, d.prompt_tokens
 FROM decisions d INDEXED BY decisions_refused JOIN passes p ON p.run = d.run AND p.number = d.pass
 LEFT JOIN requests q ON q.run = d.run AND q.number = d.request
 WHERE d.run = :run AND d.outcome = {int(Outcome.REFUSE)} AND d.pass <= :pass AND p.start_ns >= :from
@@ -94,16 +94,18 @@ def read_waiting(moment: Moment, ask: Ask, standing: Standing | None, memory: Me
     wanted = max(1, min(ask.rows, MOST_ROWS))
     text = ask.waiting_filter.strip()
     offset = max(0, ask.waiting_offset)
+    fit = None
     if text.strip("! "):
-        rows = _rows(moment, room, memory, _FILTERED, 0)
-        rows = [row for row in (*never, *rows) if _fits(row, text)]
-        total = sum(not row.never for row in rows)
+        waiting = _rows(moment, room, memory, _FILTERED, 0)
+        rows = [row for row in (*never, *waiting) if _fits(row, text)]
+        fit = sum(not row.never for row in rows)
         rows = rows[offset : offset + wanted]
     else:
         shown = [] if offset else list(never[:_NEVER_SHOWN])
-        rows = shown + _rows(moment, room, memory, min(wanted, MOST_ROWS - len(shown)), offset)
-        total = standing.queue if standing is not None else sum(not row.never for row in rows)
-    return WaitingRoom(tuple(rows), total, offset, len(never), room.unnamed)
+        waiting = _rows(moment, room, memory, min(wanted, MOST_ROWS - len(shown)), offset)
+        rows = shown + waiting
+    total = standing.queue if standing is not None else len(waiting)
+    return WaitingRoom(tuple(rows), total, offset, len(never), room.unnamed, fit)
 
 
 def _room(moment: Moment, queue: int, memory: Memory) -> Room:
@@ -193,12 +195,13 @@ def _never(moment: Moment) -> Sequence[WaitingRow]:
     """Those of the window that can never fit, the latest first."""
     values = {"run": moment.run.id, "pass": moment.number, "from": moment.from_ns, "limit": MOST_ROWS}
     rows = []
-    for number, identity, arrival_ns, start_ns, gate, reason, *numbers, prompt in moment.connection.execute(
+    for number, identity, arrival_ns, start_ns, end_ns, gate, reason, *numbers, prompt in moment.connection.execute(
         NEVER_SQL, values
     ):
         name = named(identity, number)
         stop = stop_of(gate, reason, (numbers[0], numbers[1], numbers[2]), name) if gate is not None else None
-        waited_ns = None if arrival_ns is None else max(0, start_ns - arrival_ns)
+        until_ns = start_ns if end_ns is None else min(start_ns, end_ns)
+        waited_ns = None if arrival_ns is None else max(0, until_ns - arrival_ns)
         rows.append(
             WaitingRow(name, number, arrival_ns, waited_ns, stop, start_ns, None, 1, 0, numbers[0], prompt, never=True)
         )

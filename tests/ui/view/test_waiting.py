@@ -61,6 +61,9 @@ def test_those_that_can_never_fit_come_first(room):
     assert shown.rows[0].never
     assert shown.rows[0].stop.reason == "can_never"
     assert shown.total == len(shown.rows) - 1
+    later = room(150).rows[0]
+    assert later.never
+    assert later.waited_ns == shown.rows[0].waited_ns == later.since_ns - later.arrival_ns
     assert room(41).never_in_window == 0
     assert room(400).never_in_window == 0
 
@@ -120,6 +123,10 @@ def test_pages_and_filters(room):
     assert [row.request for row in room(140, waiting_filter="kv_cap").rows] == ["too-long", "s0.t10"]
     session = room(140, waiting_filter="s3.")
     assert {row.request for row in session.rows} == {name for name in whole if name.startswith("s3.")}
-    assert session.total == len(session.rows)
+    assert session.fit == len(session.rows)
+    assert session.total == room(140).total > session.fit
+    assert room(140).fit is None
+    nobody = room(140, waiting_filter="nobody")
+    assert (nobody.rows, nobody.fit, nobody.total) == ((), 0, session.total)
     inverse = [row.request for row in room(140, waiting_filter="!s3.", rows=MOST_ROWS).rows if not row.never]
     assert inverse == [name for name in whole if not name.startswith("s3.")]

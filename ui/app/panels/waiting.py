@@ -13,13 +13,13 @@ from ui.app.panels.messages import FilterWaiting, OpenRequest
 from ui.app.panels.part import PartPanel, indented
 from ui.app.panels.sql import of_run
 from ui.app.panels.table import Column, KeyedTable
-from ui.app.panels.words import cell, plain, since
+from ui.app.panels.words import cell, plain, short_span, since, span
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from ui.view.snapshot import Panel as PanelName
-    from ui.view.snapshot import Snapshot, WaitingRow
+    from ui.view.snapshot import Snapshot, WaitingRoom, WaitingRow
 
 _NEVER_MARK: Final = "✗"
 _COLUMNS: Final = (
@@ -54,7 +54,8 @@ class WaitingPanel(PartPanel):
   no pass got as far as this request; it stands behind X, which was looked at.
 * **for**: how long that reason has held without a break; of one that was never looked at, since it arrived.
 * **tried**: passes that looked at it. **overtaken**: requests that arrived later and entered before it.
-* **needs tok**: tokens it needs to enter. **waited**: since it arrived.
+* **needs tok**: tokens it needs to enter. **waited**: since it arrived. Of one that can never fit, **for** and
+  **waited** are until it was refused.
 * **observed of limit**: what the gate saw with this request in the batch, what it allows, and by how much it is short.
 
 `—` is what the record does not hold. *Enter* opens the request. On a narrow screen columns go in this order:
@@ -81,11 +82,13 @@ observed of limit, waited, overtaken, tried."""
         now = snapshot.head.at_ns
         self.query_one(KeyedTable).fill(room.rows, lambda row: str(row.number), lambda row: _cells(row, now))
         told = [f"{whole(room.total)} wait"]
+        if room.fit is not None:
+            told = [f"{whole(room.fit)} of {whole(room.total)} fit the filter"]
         if room.never_in_window:
             told.append(f"{whole(room.never_in_window)} can never fit")
         if room.unnamed:
             told.append(f"{whole(room.unnamed)} older ones not listed")
-        if room.total > len(room.rows):
+        if _pageable(room) > len(room.rows):
             told.append(f"rows {room.offset + 1:,} to {room.offset + len(room.rows):,}")
         if snapshot.ask.waiting_filter:
             told.append(f"filter {plain(snapshot.ask.waiting_filter)}")
@@ -108,7 +111,7 @@ observed of limit, waited, overtaken, tried."""
             return
         ask = self.snapshot.ask
         offset = max(0, room.offset + pages * ask.rows)
-        if offset < max(1, room.total) and offset != room.offset:
+        if offset < max(1, _pageable(room)) and offset != room.offset:
             self.post_message(FilterWaiting(ask.waiting_filter, offset))
 
     def raw(self) -> str | None:
@@ -125,6 +128,11 @@ observed of limit, waited, overtaken, tried."""
         return None if self.snapshot is None else of_run(_SQL, self.snapshot.head)
 
 
+def _pageable(room: WaitingRoom) -> int:
+    """Requests that wait which the rows are a page of."""
+    return room.total if room.fit is None else room.fit
+
+
 def _cells(row: WaitingRow, now: int | None) -> dict[str, Content]:
     stop = row.stop
     style = BAD if row.never else ""
@@ -134,11 +142,15 @@ def _cells(row: WaitingRow, now: int | None) -> dict[str, Content]:
         "mark": cell(_NEVER_MARK, NEVER) if row.never else cell(mark.sign, mark.style) if mark else cell(" "),
         "request": cell(row.request, NEVER if row.never else ""),
         "reason": _reason(row),
-        "since": cell(since(row.since_ns if row.since_ns is not None else row.arrival_ns, now, in_short=True)),
+        "since": cell(
+            short_span(row.waited_ns)
+            if row.never
+            else since(row.since_ns if row.since_ns is not None else row.arrival_ns, now, in_short=True)
+        ),
         "tried": cell(whole(row.attempts)),
         "overtaken": cell(whole(row.overtaken)),
         "needs": cell(whole(row.needs), style),
-        "waited": cell(since(row.arrival_ns, now)),
+        "waited": cell(span(row.waited_ns) if row.never else since(row.arrival_ns, now)),
         "numbers": cell(numbers, style),
     }
 

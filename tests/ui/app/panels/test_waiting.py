@@ -61,6 +61,20 @@ def test_wide_rows_tell_the_numbers():
     assert line_with(text, "b00b").endswith("837,782 of 756,736, 81,046 short")
 
 
+def test_the_wait_of_one_that_can_never_fit_is_over():
+    """A refused request's durations are those until it was refused, however late the moment."""
+    refused = room(never_row("b00b", number=1, waited_ns=3 * SECOND, arrival_ns=NOW - 300 * SECOND))
+    text = drive(PanelApp(WaitingPanel(), snapshot=snap(waiting=refused)), size=(140, 20))
+    assert line_with(text, "b00b").count("3.0 s") == 2
+
+
+def test_a_filter_says_how_many_fit_of_how_many():
+    """The queue's length stays in sight under a filter, beside how many it lets through."""
+    text = drive(PanelApp(WaitingPanel(), snapshot=snap(waiting=room(total=5_911, fit=0))))
+    assert "0 of 5,911 fit the filter" in text.splitlines()[0]
+    assert "rows" not in text.splitlines()[0]
+
+
 def test_enter_opens_the_request():
     """Enter, and a second click on a row, ask for the request under the cursor."""
     app = PanelApp(WaitingPanel(), snapshot=snap(waiting=ROOM))
