@@ -86,7 +86,7 @@ def _who(head: Head, width: int, *, past: bool) -> Content:
     ]
     when = age(head.last_pass_age_ns) if head.last_pass_age_ns is not None else ""
     middle: list[Segment] = [
-        (0, Content.styled(f"{mark.sign} {mark.word}", mark.style)),
+        (0, Content.styled(f"{mark.sign} {mark.word}{_why_ended(head)}", mark.style)),
         (8, "simulated" if head.simulated else ""),
         (1, Content.styled("" if head.last_pass is None else f"pass {head.last_pass:,}", number)),
         (0, f"at {clock(head, head.at_ns)}" if past or not when else when),
@@ -101,6 +101,12 @@ def _who(head: Head, width: int, *, past: bool) -> Content:
     if old:
         right.insert(0, (5, Content.styled("then:", DIM)))
     return spread((left, middle, right), width)
+
+
+def _why_ended(head: Head) -> str:
+    """The reason of an end that was not the regular one."""
+    regular = head.presence != "ended" or head.end_reason in (None, "finished")
+    return "" if regular else f": {head.end_reason}"
 
 
 def _quantiles(name: str, values: Quantiles) -> str:

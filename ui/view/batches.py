@@ -91,6 +91,7 @@ class Head(msgspec.Struct, frozen=True):
     """The last five minutes, oldest first."""
     passes_in_window: int
     end_reason: str | None = None
+    """Why it ended by the moment, by the record or, where that breaks off before, by run.json; None for no end."""
     lag_ns: int | None = None
     """How far the store is behind the journal; None when it cannot be told."""
     losses: int = 0

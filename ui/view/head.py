@@ -61,6 +61,8 @@ class Life(NamedTuple):
     presence: Presence
     last_pass_age_ns: int | None = None
     lag_ns: int | None = None
+    end_reason: str | None = None
+    """Why it ended, as its folder says."""
 
 
 def read_standing(moment: Moment) -> Standing | None:
@@ -97,10 +99,18 @@ def read_head(moment: Moment, window: WindowView, memory: Memory, life: Life, st
         binding=_binding(moment, window, memory),
         strip=tuple(_slice(stretch, changes, moment.at_ns) for stretch in window.stretches),
         passes_in_window=window.passes,
-        end_reason=run.end_reason if run.end_ns is not None and run.end_ns <= moment.at_ns else None,
+        end_reason=_end_reason(moment, life),
         lag_ns=life.lag_ns, losses=int(execute(MISSING_SQL, (run.id,)).fetchone()[0]),
         following=moment.following, changes_ns=changes, enforce=_enforced(moment, memory),
     )  # fmt: skip
+
+
+def _end_reason(moment: Moment, life: Life) -> str | None:
+    """Why the run ended by the moment; of one whose end never reached the record the folder says it."""
+    run = moment.run
+    if run.end_ns is not None:
+        return run.end_reason if run.end_ns <= moment.at_ns else None
+    return life.end_reason if moment.following else None
 
 
 def _enforced(moment: Moment, memory: Memory) -> bool | None:

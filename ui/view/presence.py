@@ -35,6 +35,7 @@ class Pulse:
         self._end = None if folder is None else JournalEnd(folder.journal)
         self._looked_ns = -1
         self._state: RunState | None = None
+        self._end_reason: str | None = None
         self._seen: tuple[int, int, bool] | None = None
         """The last pass, when it was first seen here, and whether it was there at the first look."""
 
@@ -58,6 +59,8 @@ class Pulse:
                 self._end.look(now_ns)
             try:
                 self._state = self._folder.state
+                if self._state == "ended":
+                    self._end_reason = self._folder.info.end_reason
             except GlassgateError:  # what cannot be read for once: what was known of it stands
                 if self._state != "ended" and self.gone:
                     self._state = None
@@ -75,7 +78,7 @@ class Pulse:
         if state is None:
             return Life("recording" if run is None or run.end_ns is None else "ended")
         if state == "ended":
-            return Life("ended")
+            return Life("ended", end_reason=self._end_reason)
         quiet_ns, found = self._quiet(run, standing)
         presence: Presence = state
         if state == "live" and (standing is None or not standing.queue) and quiet_ns >= IDLE_NS:

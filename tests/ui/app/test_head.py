@@ -26,6 +26,13 @@ def test_one_glance_tells_who_what_binds_and_on_how_much_that_rests():
     assert strip.startswith("5 min      ")
 
 
+def test_an_end_that_was_not_regular_has_its_reason():
+    """A run that failed or was interrupted does not read as one that finished."""
+    assert "■ ended: failed" in text_of_head(presence="ended", end_reason="failed")[0]
+    assert "■ ended: failed" in text_of_head(40, presence="ended", end_reason="failed")[0]
+    assert "ended:" not in text_of_head(presence="ended", end_reason="finished")[0]
+
+
 @pytest.mark.parametrize("presence", PRESENCES)
 def test_every_presence_has_a_shape_and_a_word_of_its_own(presence):
     """Live, idle, ended, engine gone, collector gone and a recording differ without any colour."""

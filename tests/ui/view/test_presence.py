@@ -173,6 +173,18 @@ def test_an_ended_run_has_no_age(live):
     assert live.head(at_ns=4 * S).end_reason is None
 
 
+def test_a_run_that_failed_says_so_though_its_record_breaks_off(live):
+    """Where the record has no end, its reason is that of run.json; a past moment is before it."""
+    story = live.tell()
+    story.arrive("a", 1)
+    story.passed(4, wait=["a"])
+    story.into()
+    live.run.end("failed")
+    head = live.head()
+    assert (head.presence, head.end_reason) == ("ended", "failed")
+    assert live.head(at_ns=2 * S).end_reason is None
+
+
 def test_in_simulated_time_the_age_is_since_it_was_seen(live):
     """The clock of a replay is not the wall's: a pass found there has no age, one that comes has that since then."""
     story = live.tell(simulated=True)
