@@ -5,13 +5,13 @@ Read in SGLang 0.5.23: `UnifiedRadixCache.load_back`, `_load_back_transfers`, `l
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.records import LoadDone
 from controller.vocabulary import HostHit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from controller.engines.sglang.look import Look
 
@@ -64,12 +64,14 @@ class LoadWatch:
 
     def _load_back(self, node_id: Any, mem_quota: int | None = None, req: Any = None) -> Any:
         if mem_quota is not None:
-            mem_quota = max(mem_quota, quota_of(self._cache))
+            with self._contained():
+                mem_quota = max(mem_quota, quota_of(self._cache))
         return self._stock_load_back(node_id, mem_quota, req=req)
 
     def _build_spec(self, node_id: Any, req: Any = None) -> Any:
         spec = self._stock_spec(node_id, req=req)
-        self._spec = (len(spec[0].host_indices), bool(spec[1]))
+        with self._contained():
+            self._spec = (len(spec[0].host_indices), bool(spec[1]))
         return spec
 
     def _load(self, *args: Any, **keywords: Any) -> Any:
@@ -79,17 +81,15 @@ class LoadWatch:
         return indices
 
     def _transfers(self, **asked: Any) -> Any:
-        cache = self._cache
-        free = cache.token_to_kv_pool_allocator.available_size()
-        loads, failed = self._loads, self._failed_loads
-        self._spec = (0, False)
+        free, loads, failed = 0, self._loads, self._failed_loads
+        with self._contained():
+            free = free_of(self._cache)
+            self._spec = (0, False)
         done = self._stock_transfers(**asked)
-        try:
+        with self._contained():
             tokens, others = self._spec
-            self._request = asked["req"]
-            self._asked = tokens
-            left = cache.token_to_kv_pool_allocator.available_size()
-            self._evicted = max(0, left - free + (tokens if done else 0))
+            self._request, self._asked = asked["req"], tokens
+            self._evicted = max(0, free_of(self._cache) - free + (tokens if done else 0))
             if done:
                 self._host = HostHit.LOADED
                 self._flying[asked["node_id"]] = (asked["req"], tokens)
@@ -98,21 +98,24 @@ class LoadWatch:
             elif self._loads > loads:
                 self._host = HostHit.NOT_TOLD
             else:
-                self._host = not_loaded(
-                    cache, tokens, others=others, quota=asked["mem_quota"], locked=asked["result"].delta
-                )
-        except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
-            self._fail(error)
+                quota, locked = asked["mem_quota"], asked["result"].delta
+                self._host = not_loaded(self._cache, tokens, others=others, quota=quota, locked=locked)
         return done
 
     def _check(self, finish_count: int | None = None) -> None:
-        cache = self._cache
-        flying = list(cache.ongoing_load_back)
+        flying = list(self._flying)
         self._stock_check(finish_count)
-        if flying:
+        with self._contained():
             for node in flying:
-                if node not in cache.ongoing_load_back and node in self._flying:
+                if node not in self._cache.ongoing_load_back:
                     self._landed(*self._flying.pop(node))
+
+    @contextlib.contextmanager
+    def _contained(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
+            self._fail(error)
 
 
 def not_loaded(cache: Any, tokens: int, *, others: bool, quota: int | None, locked: int) -> HostHit:
@@ -126,6 +129,13 @@ def not_loaded(cache: Any, tokens: int, *, others: bool, quota: int | None, lock
     return HostHit.ALLOCATOR
 
 
+def free_of(cache: Any) -> int:
+    """Free tokens of the pool: on pages that are dealt to lanes those of all lanes together."""
+    allocator = cache.token_to_kv_pool_allocator
+    aggregate = getattr(allocator, "aggregate_free_size", None)
+    return int(allocator.available_size() if aggregate is None else aggregate())
+
+
 def quota_of(cache: Any) -> int:
     """What a load may use, in tokens: free and evictable."""
     return int(cache.token_to_kv_pool_allocator.available_size() + cache.evictable_size())
@@ -134,6 +144,3 @@ def quota_of(cache: Any) -> int:
 def lanes_of(allocator: Any) -> int:
     """Ranks among which the pool's pages are dealt; 1 where they are not."""
     return int(getattr(allocator, "shard_size", 1))
-
-
-__all__ = ["LoadDone", "LoadWatch", "lanes_of", "not_loaded", "quota_of"]

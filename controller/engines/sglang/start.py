@@ -82,11 +82,15 @@ def _begin(scheduler: Any) -> SchedulerWatch:
     cache = scheduler.tree_cache
     desk.no_hit = no_hit_of(cache)
     watch = SchedulerWatch(scheduler, desk)
-    if hasattr(cache, "load_back_threshold") and cache.cache_controller is not None:
-        cache.load_back_threshold = terms.limits.load_back_threshold
-        if cache.buffer_pipeline is None and cache.linker is None:
-            desk.loads = LoadWatch(cache, desk.ledger.landed, desk.fail)
-    watch.handlers = KnobHandlers(scheduler.internal_state, desk, found, _threshold_of(cache))
+    try:
+        if hasattr(cache, "load_back_threshold") and cache.cache_controller is not None:
+            cache.load_back_threshold = terms.limits.load_back_threshold
+            if cache.buffer_pipeline is None and cache.linker is None:
+                desk.loads = LoadWatch(cache, desk.ledger.landed, desk.fail)
+        watch.handlers = KnobHandlers(scheduler.internal_state, desk, found, _threshold_of(cache))
+    except Exception:
+        watch.let_go()
+        raise
     return watch
 
 

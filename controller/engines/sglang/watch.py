@@ -44,7 +44,6 @@ class SchedulerWatch:
         self.adder_class = type("GlassgateAdder", (GatedAdder,), {"desk": desk})
         self.start_ns = 0
         self.queue: list[Any] = []
-        self.queued_tokens = 0
         self.marked = False
         """The running batch was marked full when the pass began."""
         self.mark: Stop | None = None
@@ -59,7 +58,12 @@ class SchedulerWatch:
         self._elsewhere: list[tuple[Any, str]] = []
         desk.on_failure = self.let_go
         desk.holders = lambda: getattr(scheduler, "disagg_prefill_inflight_queue", None)
-        self._stand_around()
+        self._stock_release = ScheduleBatch.release_req
+        try:
+            self._stand_around()
+        except Exception:
+            self.let_go()
+            raise
 
     # Standing around the scheduler
 
@@ -89,7 +93,6 @@ class SchedulerWatch:
             self._around(pipeline, "prepare_staged_prefetch", self._staged)
         if scheduler.min_free_slots_delayer is not None:
             self._around(scheduler.min_free_slots_delayer, "should_delay", self._slots_delay)
-        self._stock_release = ScheduleBatch.release_req
         ScheduleBatch.release_req = self._releasing()
 
     def _around(self, owner: Any, name: str, ours: Callable[..., Any]) -> None:
@@ -149,6 +152,7 @@ class SchedulerWatch:
             setattr(batch.prefill_stats, PASSED, number)
         if desk.skips:
             desk.skips.clear()
+        desk.adder, self.queue = None, []  # they hold requests that are gone by the next pass
         while desk.doomed:
             self._abort_for_ever(desk.doomed.pop())
 
@@ -275,8 +279,11 @@ class SchedulerWatch:
 
         @functools.wraps(stock)
         def release_req(batch: Any, idx: int, *asked: Any, **also: Any) -> Any:
-            kv = batch.reqs[idx].kv
-            watch.held = int(kv.kv_allocated_len) - int(kv.cache_protected_len)
+            try:
+                kv = batch.reqs[idx].kv
+                watch.held = int(kv.kv_allocated_len) - int(kv.cache_protected_len)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
+                watch.desk.fail(error)
             return stock(batch, idx, *asked, **also)
 
         return release_req
@@ -291,7 +298,8 @@ class SchedulerWatch:
 
     def _stepped(self, batch: Any) -> None:
         """A batch's step is over: when it ran, whose first token is out, and who is done."""
-        now, began = self.record.now, int(batch.launch_ts * 1e9)
+        now = self.record.now
+        began = int(batch.launch_ts * 1e9) if batch.launch_ts else now
         if batch.forward_mode.is_extend():
             self._end_stretch(began)
             passed = getattr(batch.prefill_stats, PASSED, None)
