@@ -124,6 +124,10 @@ the cursor is opened below: its members, and every decision with its gates in th
             self._draw_legend()
         self._draw_title(snapshot)
 
+    def forget(self) -> None:
+        """The passes are drawn anew, whether or not they differ."""
+        self._lines.rows = ()
+
     def _place(self) -> int:
         """The line of the pass the cursor is on; the first when it follows the newest."""
         if self._number is None:

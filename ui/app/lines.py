@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rich.segment import Segment
 from textual.cache import LRUCache
+from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.style import Style
 
+from ui.app.panel import error_words
+
 if TYPE_CHECKING:
-    from textual.content import Content
     from textual.events import Click
 
 
@@ -130,7 +132,15 @@ class Lines(ScrollView, can_focus=True, inherit_bindings=False):
         style = self.visual_style
         if index == self.cursor:
             style += self._cursor_style()
-        return self._strip(self.line(index, width), width, style)
+        return self._strip(self._told(index, width), width, style)
+
+    def _told(self, index: int, width: int) -> Content:
+        """A line, or that it could not be drawn."""
+        try:
+            return self.line(index, width)
+        except Exception as error:  # noqa: BLE001 - a fault of one line must not take the screen from the operator
+            words = f"could not be drawn: {error_words(error)}; the record is untouched, report this"
+            return Content(words).truncate(width, ellipsis=True)
 
     def _strip(self, content: Content, width: int, style: Style) -> Strip:
         """A line as it is painted. Lines move more than they change, so those painted last are kept."""

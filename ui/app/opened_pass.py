@@ -90,6 +90,14 @@ mode.
         self._draw(cursor)
         self.border_title = f"{self.TITLE} {detail.row.number:,}"
 
+    def holds(self, snapshot: Snapshot) -> bool:
+        """Whether a pass is open."""
+        return snapshot.detail is not None
+
+    def forget(self) -> None:
+        """The pass is drawn anew, whether or not it differs."""
+        self._detail = None
+
     def _draw(self, cursor: int) -> None:
         if self._detail is None or self.snapshot is None:
             return

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Static
 
 from ui.app.command import NO_COMMANDS, bindings
 
@@ -30,6 +32,10 @@ class Panel(Vertical):
     """A paragraph or two: what it shows, what the columns mean, where the numbers come from. Markup is Markdown."""
     COMMANDS: ClassVar[tuple[Command, ...]] = NO_COMMANDS
     BINDINGS: ClassVar[list[BindingType]] = []
+    DEFAULT_CSS = """
+    Panel.failed > * { display: none; }
+    Panel.failed > .failure { display: block; height: auto; text-wrap: wrap; }
+    """
 
     def __init_subclass__(cls, **more: Any) -> None:
         """Bind the keys of the panel's own commands."""
@@ -41,6 +47,7 @@ class Panel(Vertical):
         super().__init__(classes="panel small" if small else "panel")
         self.small = small
         self.border_title = self.TITLE
+        self._failure: Static | None = None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """What asks for a change is off, and shown as such, where the screen is read-only."""
@@ -50,6 +57,38 @@ class Panel(Vertical):
         ):
             return None
         return True
+
+    def present(self, snapshot: Snapshot) -> None:
+        """Draw the snapshot. An error in drawing stays in this panel, which says so until it can be drawn again."""
+        try:
+            self.show(snapshot)
+            whole = self.holds(snapshot)
+        except Exception as error:  # noqa: BLE001 - a fault of one panel must not take the screen from the operator
+            self.failed(error)
+        else:
+            if whole and self._failure is not None:
+                self.remove_class("failed")
+                self._failure.remove()
+                self._failure = None
+
+    def failed(self, error: Exception) -> None:
+        """Say that this panel could not be drawn, in place of what it shows."""
+        self.forget()
+        words = Content(f"could not be drawn: {error_words(error)}; the record is untouched, report this")
+        if self._failure is None and self.is_attached:
+            self._failure = Static(words, classes="failure")
+            self.mount(self._failure)
+            self.add_class("failed")
+        elif self._failure is not None:
+            self._failure.update(words)
+
+    def holds(self, snapshot: Snapshot) -> bool:
+        """Whether the snapshot has what this panel draws, and there is something to draw on."""
+        del snapshot
+        return self.is_mounted
+
+    def forget(self) -> None:
+        """Let go of what was drawn, so that the next snapshot is drawn anew whether or not it differs."""
 
     def show(self, snapshot: Snapshot) -> None:
         """Draw the snapshot. Called on the screen's thread, at most four times a second."""
@@ -66,3 +105,8 @@ class Panel(Vertical):
     def as_sql(self) -> str | None:
         """SQL (for `glassgate query`) that asks for what the panel shows."""
         return None
+
+
+def error_words(error: Exception) -> str:
+    """An error of our own code in one line, for a report."""
+    return " ".join(f"{type(error).__name__}: {error}".split())

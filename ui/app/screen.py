@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Final
 from ui.app.colours import THEMES, theme_name
 from ui.app.commands import APP_COMMANDS
 from ui.app.jump import HINT, Jump, parse_jump
+from ui.app.panel import error_words
 from ui.app.panel_list import PLACE_OF
 from ui.app.shell import Shell
 from ui.app.time_control import place
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ui.app.batches import BatchesPanel
     from ui.app.panels.messages import FilterLog, FilterWaiting, NextEvent, OpenPass, OpenRequest, SearchRequest
     from ui.app.prompt import Prompt
@@ -228,13 +231,21 @@ class Glassgate(Shell):
 
     def action_raw(self) -> None:
         """Show the raw record."""
-        raw = self.panel.raw()
+        raw = self._asked(self.panel.raw)
         if raw is None:
             self.tell("there is no raw record of what the cursor is on")
             return
         from ui.app.dialogs import RawDialog  # noqa: PLC0415 - as above
 
         self.push_screen(RawDialog(f"Raw record: {self.panel.border_title}", raw))
+
+    def _asked(self, what: Callable[[], str | None]) -> str | None:
+        """What a panel gives; a fault of the panel is told and gives nothing."""
+        try:
+            return what()
+        except Exception as error:  # noqa: BLE001 - a fault of one panel must not take the screen from the operator
+            self.tell(f"{self.panel.TITLE} failed: {error_words(error)}; the record is untouched, report this")
+            return None
 
     def action_help(self) -> None:
         """What the panel shows, and every key."""
@@ -248,11 +259,11 @@ class Glassgate(Shell):
 
     def action_copy_json(self) -> None:
         """Copy the panel as JSON."""
-        self._copy(self.panel.as_json(), "JSON")
+        self._copy(self._asked(self.panel.as_json), "JSON")
 
     def action_copy_sql(self) -> None:
         """Copy the panel's question as SQL."""
-        self._copy(self.panel.as_sql(), "SQL")
+        self._copy(self._asked(self.panel.as_sql), "SQL")
 
     def _copy(self, text: str | None, what: str) -> None:
         if not text:

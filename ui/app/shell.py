@@ -191,7 +191,7 @@ class Shell(App[None]):
         self._time_bar.show(snapshot.head, self.looking.time)
         self._body.set_class(is_old(snapshot.head), "old")
         for panel in self.visible_panels():
-            panel.show(snapshot)
+            panel.present(snapshot)
 
     def visible_panels(self) -> list[Panel]:
         """The panels on the screen."""

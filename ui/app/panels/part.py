@@ -59,9 +59,17 @@ class PartPanel(Panel):
 
     def redraw(self) -> None:
         """Draw the last snapshot again."""
-        self._drawn = None
+        self.forget()
         if self.snapshot is not None:
-            self.show(self.snapshot)
+            self.present(self.snapshot)
+
+    def holds(self, snapshot: Snapshot) -> bool:
+        """Whether its part is there, and something to draw on."""
+        return self.is_mounted and self.part(snapshot) is not None
+
+    def forget(self) -> None:
+        """The part is drawn anew, whether or not it differs."""
+        self._drawn = None
 
     def as_json(self) -> str | None:
         """What was drawn last, as indented JSON."""
