@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ui.view.source import Source
 
 _LOOK_SECONDS: Final = 0.01
+_SIGNALLED: Final = 128
+"""What a shell adds to the number of the signal that ended a process."""
 
 
 def run_screen(
@@ -31,10 +33,14 @@ def run_screen(
     """Show the screen until the operator leaves it.
 
     `ask` is what to look at first, by default the run the source names; `at` a time to go to, as the `:` prompt takes
-    it; `theme` follows NO_COLOR and the terminal unless it is given.
+    it; `theme` follows NO_COLOR and the terminal unless it is given. Raises SystemExit with 128 and the signal's number
+    added when SIGTERM or SIGHUP ended it, the terminal already given back.
     """
     reader = Reader(source)
-    Glassgate(reader, theme=theme or terminal_theme(), readonly=readonly, ask=ask, at=at).run()
+    app = Glassgate(reader, theme=theme or terminal_theme(), readonly=readonly, ask=ask, at=at)
+    app.run()
+    if app.return_code is not None and app.return_code > _SIGNALLED:
+        raise SystemExit(app.return_code)
 
 
 def terminal_theme() -> ThemeName:

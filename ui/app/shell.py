@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+import signal
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -122,12 +124,21 @@ class Shell(App[None]):
 
     def on_mount(self) -> None:
         """Begin to ask; the small panels come with the first picture already there."""
+        if not self.is_headless:
+            self._leave_on_signals()
         self.theme_changed_signal.subscribe(self, lambda _: self._repaint())
         self.batches.query_one("#passes").focus()
         self._reader.start(self._deliver)
         self.looking.want()
         self.set_interval(TICK_SECONDS, self.tick)
         self.call_after_refresh(self._mount_small)
+
+    def _leave_on_signals(self) -> None:
+        """Give the terminal back when the process is told to end, or its terminal has gone."""
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGTERM, signal.SIGHUP):
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(each, partial(self.exit, None, 128 + each))
 
     def _deliver(self, snapshot: Snapshot) -> None:
         """Called by the reader, from any thread."""
@@ -137,8 +148,11 @@ class Shell(App[None]):
         waiting = panel_class("waiting")(small=True)
         beside = [panel_class(name)(small=True) for name in BESIDE]
         self._beside = [waiting, *beside]
-        await self.query_one("#left").mount(waiting)
-        await self.query_one("#right").mount(*beside)
+        left, right = self.query_one("#left"), self.query_one("#right")
+        if not (left.is_attached and right.is_attached):  # the screen ends before all of it came up
+            return
+        await left.mount(waiting)
+        await right.mount(*beside)
         self.show_snapshot()
         self.call_after_refresh(self.complete.set)
 

@@ -1,7 +1,9 @@
 """The screen in a real terminal, by way of tmux."""
 
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 import time
 import uuid
@@ -40,6 +42,18 @@ class Terminal:
         """Type a command."""
         self._tmux("send-keys", "-t", "t", "-l", shlex.join(command))
         self.press("Enter")
+
+    def run_text(self, line):
+        """Type a line of the shell as it is."""
+        self._tmux("send-keys", "-t", "t", "-l", line)
+        self.press("Enter")
+
+    @property
+    def modes(self):
+        """Whether the alternate screen is on, mouse reporting, and its SGR form."""
+        return self._tmux(
+            "display-message", "-p", "-t", "t", "#{alternate_on} #{mouse_any_flag} #{mouse_sgr_flag}"
+        ).strip()
 
     def wait_for(self, words, gone=()):
         """Wait until words are on the terminal, and others are not."""
@@ -93,3 +107,16 @@ def test_control_c_leaves_too(terminal, command, recording):
     terminal.wait_for("ready>", gone=("Batches",))
     terminal.run(["echo", "code", "is", "told"])
     terminal.wait_for("code is told\n")
+
+
+@pytest.mark.parametrize(("name", "code"), [("TERM", 143), ("HUP", 129)])
+def test_a_signal_gives_the_terminal_back(terminal, command, recording, name, code):
+    """SIGTERM and SIGHUP leave the alternate screen and the mouse as they were, and the code of the signal."""
+    terminal.run(["echo", "before"])
+    # The shell tells the pid of what it becomes, so that no other process is meant.
+    told = f"sh -c 'echo $$ > pid; exec {shlex.join([*command, 'ui', str(recording)])}'; echo code $?"
+    terminal.run_text(f"cd {shlex.quote(str(recording.parent))}; {told}")
+    terminal.wait_for("Waiting room")
+    os.kill(int((recording.parent / "pid").read_text()), getattr(signal, f"SIG{name}"))
+    assert "before" in terminal.wait_for(f"code {code}\n", gone=("Batches",))
+    assert terminal.modes == "0 0 0"
