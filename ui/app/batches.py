@@ -151,7 +151,8 @@ the cursor is opened below: its members, and every decision with its gates in th
             self.border_subtitle = ""
             return
         if filters:
-            words = "no pass fits the filter; / then Enter clears it"
+            clears = "! shows all again" if self.faults_only else "/ then Enter clears it"
+            words = f"no pass fits the filter; {clears}"
         elif snapshot.head.presence in ("live", "idle"):
             words = "no pass yet: the engine lives and has admitted nothing. Send it a request"
         else:

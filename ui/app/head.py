@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from textual.content import Content
 from textual.widget import Widget
 
-from ui.app.colours import DIM, PRESENCES, STRONG, gate_style
+from ui.app.colours import DIM, PRESENCES, STRONG, WARN, gate_style
 from ui.app.figures import ABSENT, lasting, of_limit, percent, whole
 from ui.app.moments import age, clock, into_run
 from ui.app.strip import strip_line
@@ -89,6 +89,7 @@ def _who(head: Head, width: int, *, past: bool) -> Content:
         (0, Content.styled(f"{mark.sign} {mark.word}{_why_ended(head)}", mark.style)),
         (8, "simulated" if head.simulated else ""),
         (1, Content.styled("" if head.last_pass is None else f"pass {head.last_pass:,}", number)),
+        (0, Content.styled("SHADOW: soft gates only record" if head.enforce is False else "", WARN)),
         (0, f"at {clock(head, head.at_ns)}" if past or not when else when),
         (8, into_run(head, head.at_ns) if past else ""),
     ]
@@ -99,7 +100,7 @@ def _who(head: Head, width: int, *, past: bool) -> Content:
         (9, Content.styled(_quantiles("queued", head.queue_time), number)),
     ]
     if old:
-        right.insert(0, (5, Content.styled("then:", DIM)))
+        right.insert(0, (0, Content.styled("old", DIM)))
     return spread((left, middle, right), width)
 
 

@@ -34,6 +34,8 @@ def parse_jump(text: str, commands: Sequence[Command]) -> Jump:
     what, rest = words[0].lower(), " ".join(words[1:])
     if what.replace(",", "").isdecimal() and not rest:
         what, rest = "pass", what
+    if not rest and (what[0] in "+-" or ":" in what):
+        what, rest = "at", what
     if what in _ORDERS:
         return _ORDERS[what](rest)
     if what in {place.name for place in PLACES} and not rest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -35,6 +36,8 @@ class Looking:
         self._send = send
         self._clock = clock
         self._wanted_pass: int | None = None
+        self._before = self.time
+        """Where one was before a jump to a pass, to stay there when it is not in the record."""
         self._seeks: list[tuple[Seek, bool, str]] = []
         self._resume: Callable[[], None] | None = None
 
@@ -72,6 +75,7 @@ class Looking:
         if row is None or not row.number <= number <= row.number + row.repeats:
             last = snapshot.head.last_pass
             self.words = f"pass {number:,} is not in this record" + ("" if last is None else f"; its last is {last:,}")
+            self.time = self._before
             self.want(open_pass=None, passes_before=None)
             return
         self.time.pause(row.start_ns + row.decide_ns)
@@ -142,6 +146,8 @@ class Looking:
 
     def to_pass(self, number: int) -> None:
         """Go to the moment of a pass."""
+        if self._wanted_pass is None:
+            self._before = copy.copy(self.time)
         self._wanted_pass, self.words = number, ""
         self.time.follow()
         self.want(open_pass=number, passes_before=number + 1)

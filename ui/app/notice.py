@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Notice(Static):
-    """One line or none."""
+    """As many lines as the words take, four at most; none while nothing is wrong."""
 
     DEFAULT_CSS = """
-    Notice { height: auto; max-height: 2; padding: 0 1; display: none; }
+    Notice { height: auto; max-height: 4; padding: 0 1; display: none; }
     Notice.shown { display: block; }
     """
 

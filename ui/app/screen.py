@@ -145,6 +145,9 @@ class Glassgate(Shell):
 
     def action_faults(self) -> None:
         """Faults alone, or everything."""
+        if self.view not in ("live", "log"):
+            self.tell(f"the panel {self.view} has no faults to show alone; batches and log do")
+            return
         faults = not self.looking.ask.faults_only
         self.batches.faults_only = faults
         self.looking.want(faults_only=faults)

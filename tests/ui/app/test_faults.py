@@ -1,7 +1,9 @@
 """What a fault of the screen's own code takes with it: one panel, and never the screen."""
 
-from tests.ui.app.script import Script, drive, pass_row, screen, settle, text_of
+from tests.ui.app.script import Script, drive, head, pass_row, screen, settle, text_of
 from ui.app.batches import BatchesPanel, PassLines
+from ui.app.head import head_lines
+from ui.app.jump import Jump, parse_jump
 from ui.app.opened_pass import OpenedPass
 from ui.app.panels.gates import GatesPanel
 
@@ -81,3 +83,50 @@ def test_a_fault_in_what_is_copied_is_told(monkeypatch):
 
     drive(app, do)
     assert told[0].startswith("Gates failed: KeyError")
+
+
+def test_a_pass_that_is_not_there_leaves_the_moment_as_it_was():
+    """The operator rests where they were, and is told."""
+    app = screen()
+    seen = []
+
+    async def do(pilot):
+        await pilot.press("left_square_bracket")
+        await settle(pilot)
+        seen.append((app.looking.time.mode, app.looking.time.at_ns))
+        await app.go_to_pass(0)
+        await settle(pilot)
+        seen.append((app.looking.time.mode, app.looking.time.at_ns))
+
+    drive(app, do)
+    assert seen[0] == seen[1]
+    assert "pass 0 is not in this record" in app.looking.words
+
+
+def test_times_alone_are_jumps():
+    """A time needs no `at` before it."""
+    for text in ("06:12:39", "+3m", "-30"):
+        assert parse_jump(text, ()) == Jump("at", text)
+
+
+def test_shadow_mode_and_old_numbers_are_said_at_every_width():
+    """Neither gives way to anything else in the headline."""
+    for width in (80, 120, 160):
+        assert "SHADOW: soft gates only record" in head_lines(head(enforce=False), width, past=False)[0].plain
+        assert "SHADOW" not in head_lines(head(enforce=True), width, past=False)[0].plain
+        assert " old" in head_lines(head(presence="engine_gone"), width, past=False)[0].plain
+
+
+def test_faults_alone_are_refused_where_there_are_none():
+    """The key says which panels have faults, and turns nothing on behind the panel that is shown."""
+    app = screen()
+    told = []
+    app.tell = told.append
+
+    async def do(pilot):
+        await pilot.press("3", "exclamation_mark")
+        await settle(pilot)
+
+    drive(app, do)
+    assert "batches and log do" in told[0]
+    assert not app.batches.faults_only

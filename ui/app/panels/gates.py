@@ -41,7 +41,7 @@ _FULL: Final = (
     Column("bar", "", _BAR, drop=3),
     Column("left", "left", 5, right=True, gap=1),
     Column("headroom", "headroom", _SPARK, drop=6),
-    Column("observed", "observed", 13, right=True, drop=4),
+    Column("observed", "last asked", 13, right=True, drop=4),
     Column("limit", "limit", 13, right=True),
     Column("set", "knob set", 13, right=True, drop=2),
     Column("effective", "effective", 13, right=True, drop=5),
@@ -64,14 +64,14 @@ class GatesPanel(PartPanel):
   passes in the headline.
 * **left**, **headroom**: the part of the limit that was left when passes ended, last and over time, the least of each
   stretch; a full bar is an untouched limit, a blank is a stretch in which the gate was not evaluated.
-* **observed**, **limit**: what the gate saw at the last pass, the candidate in it, and the limit in force then.
+* **last asked**, **limit**: what the gate saw at the last pass, the candidate in it, and the limit in force then.
 * **knob set**, **effective**, **state**, **why**: the knob's value as it was set, what is in force of it, and what made
   the two differ: *clamped* to less, *raised*, *derived* without being set, *off*, *dead* (it does nothing in this
   engine), *not binding* (something else is always reached first).
 
 Below, what the knob of the gate under the cursor bounds, and its headroom. The cursor begins on the gate with the most
 stops. *Enter* jumps to the gate's next stop. On a
-narrow screen columns go in this order: why, knob set, the bar, observed, effective, headroom."""
+narrow screen columns go in this order: why, knob set, the bar, last asked, effective, headroom."""
     COMMANDS: ClassVar[tuple[Command, ...]] = (
         Command("next stop", "enter", "next_event", "next stop", "Jump to the next pass that this gate closed."),
     )
