@@ -89,10 +89,10 @@ class RequestLedger:
         kept.queued = 0
 
     def aborted(self, request: Any, why: str) -> None:
-        """A request left without being served."""
+        """A request left without being served; one that never joined the queue is not in the record."""
         self.left_queue(request)
         kept = self.kept(request)
-        if not kept.ended:
+        if kept.arrived and not kept.ended:
             kept.ended = True
             self._record.note(Abort(kept.number, self._record.now, why))
 

@@ -41,6 +41,9 @@ class Book(Shelf):
         """Keep an arrival."""
         self.arrivals.append((number, name))
 
+    def knows(self, *_: Any) -> None:
+        """Take what is known of a request once it is over."""
+
 
 class Bare:
     """As much of a scheduler as its prefill loop needs while it admits nobody."""
@@ -283,6 +286,7 @@ def test_requests_are_followed_from_arrival_to_end(server_args):
     scheduler.process_batch_result(batch, None)
     kinds = [(type(each), getattr(each, "number", None)) for each in book.noted]
     assert kinds.count((Finish, 0)) == 1
+    assert book.errors == []
     assert kinds.count((Abort, 1)) == 1
     assert kinds.count((Retract, 2)) == 1
     steps = [each for each in book.noted if isinstance(each, StepEnd)]
