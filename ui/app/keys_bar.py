@@ -37,7 +37,7 @@ class KeysBar(Widget):
 
     def render(self) -> Content:
         """The line."""
-        others = _by_word([*self._panel_commands, *LOOK_COMMANDS, *TIME_COMMANDS])
+        others = _by_word([*self._panel_commands, *LOOK_COMMANDS, *TIME_COMMANDS], self._enabled)
         last = [each for each in others if each[0] in ("help", "quit")]
         first = [each for each in others if each not in last]
         return keys_line(self._view, first, last, self.content_size.width, self._enabled)
@@ -47,10 +47,10 @@ Group = tuple[str, "list[Command]"]
 """Commands that share a word in the footer."""
 
 
-def _by_word(commands: Sequence[Command]) -> list[Group]:
+def _by_word(commands: Sequence[Command], enabled: Callable[[Command], bool]) -> list[Group]:
     groups: dict[str, list[Command]] = {}
     for command in commands:
-        if command.footer:
+        if command.footer and enabled(command):
             groups.setdefault(command.footer, []).append(command)
     return list(groups.items())
 

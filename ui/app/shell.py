@@ -235,7 +235,15 @@ class Shell(App[None]):
 
     def is_on(self, command: Command) -> bool:
         """Whether a command may be used."""
-        return not (self.readonly and command.changes)
+        if self.readonly and command.changes:
+            return False
+        name, action = self.view, command.action.split("(")[0]
+        if action == "filter" and name not in ("live", "waiting", "log"):
+            return False
+        if action == "faults" and name not in ("live", "log"):
+            return False
+        panel = self.panel
+        return command not in panel.COMMANDS or panel.check_action(action, ()) is not None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """What asks for a change is off where the screen is read-only; the screen's own keys rest under a dialog."""

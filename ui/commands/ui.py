@@ -70,8 +70,10 @@ def ui(
     """
     theme = "plain" if no_colour else theme
     columns, lines = _size(size)
+    if screenshot is not None and screenshot.suffix.lower() != ".svg":
+        raise UsageError(f"--screenshot {screenshot} is no SVG file; name one that ends in .svg")
     if web is not None:
-        _serve(web, _arguments(record, rank, at, theme), readonly=readonly, allow_changes=allow_changes)
+        _serve(web, record, _arguments(record, rank, at, theme), readonly=readonly, allow_changes=allow_changes)
         return
     with ExitStack() as held:
         source = _open(record, held)
@@ -209,7 +211,7 @@ def _arguments(record: str | None, rank: int | None, at: str | None, theme: Them
     return words if record is None else [*words, "--", record]
 
 
-def _serve(address: str, command: list[str], *, readonly: bool, allow_changes: bool) -> None:
+def _serve(address: str, record: str | None, command: list[str], *, readonly: bool, allow_changes: bool) -> None:
     """Serve the screen until Ctrl-C."""
     from ui.output import narrate  # noqa: PLC0415 - as above
 
@@ -218,6 +220,9 @@ def _serve(address: str, command: list[str], *, readonly: bool, allow_changes: b
     except ImportError as error:
         raise UsageError(f"--web needs {error.name}; install it with: pip install 'glassgate[web]'") from None
     where = parse_web_address(address)
+    if record is not None:
+        with ExitStack() as held:
+            _open(record, held)
     if not where.loopback and not allow_changes:
         readonly = True
     if readonly:

@@ -102,3 +102,13 @@ def test_the_command_line_starts_without_textual(glassgate):
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
     assert "glassgate ui" in glassgate("ui", "--help").stdout
+
+
+def test_a_picture_of_another_kind_and_a_missing_record_are_refused_first(glassgate, tmp_path):
+    """No SVG is written under another name, and nothing is served of what is not there."""
+    told = glassgate("ui", "--screenshot", str(tmp_path / "x.png"))
+    assert told.returncode == 2
+    assert "name one that ends in .svg" in told.stderr
+    told = glassgate("ui", str(tmp_path / "nothing"), "--web=127.0.0.1:0")
+    assert told.returncode != 0
+    assert "the screen is at" not in told.stderr
