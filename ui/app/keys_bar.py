@@ -58,9 +58,16 @@ def _by_word(commands: Sequence[Command], enabled: Callable[[Command], bool]) ->
 def keys_line(
     view: str, first: Sequence[Group], last: Sequence[Group], width: int, enabled: Callable[[Command], bool]
 ) -> Content:
-    """Panels, then what else fits, with help and the way out always there."""
-    gap = "  " if width >= 100 else " "
-    panels = [_entry(command.footer, [command], enabled, here=command.name == view) for command in PANEL_COMMANDS]
+    """Panels, then what else fits, with help and the way out always there.
+
+    A narrow screen names the panel it shows alone, and leaves the other digits to what can be done in it.
+    """
+    roomy = width >= 100
+    gap = "  " if roomy else " "
+    panels = [
+        _entry(command.footer if roomy or command.name == view else "", [command], enabled, here=command.name == view)
+        for command in PANEL_COMMANDS
+    ]
     end = [_entry(word, commands, enabled) for word, commands in last]
     if sum(each.cell_length + len(gap) for each in (*panels, *end)) > width + len(gap):
         end = [_entry("", commands, enabled) for _, commands in last]
