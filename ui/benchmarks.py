@@ -1,5 +1,6 @@
 """The admission benchmark: what deciding, recording and keeping cost here. Medians, for reading, never asserted."""
 
+import os
 import statistics
 import tempfile
 import time
@@ -25,7 +26,14 @@ from store.named import NAMED
 from store.queries import run_query
 from store.telemetry_bench import scheduler_span_ns, sending_cost
 from store.why import why
+from store.words import counted
 from ui.replaying import DEFAULT_MODEL, ReplayOptions, replay
+from ui.whatif.played import play
+from ui.whatif.recorded import read_recorded
+from ui.whatif.span import read_span
+from ui.whatif.steps import steps_of
+from ui.whatif.workers import Workers
+from ui.where import database_of
 
 PAGE: Final = 64
 BATCHES: Final = (1, 4, 16)
@@ -194,6 +202,37 @@ def replaying(workload: Workload, options: ReplayOptions) -> Iterator[Measuremen
     yield from asking(database, replayed.run.info.run_id)
 
 
+def supposing(trace: str | None, options: ReplayOptions, *, quick: bool) -> Iterator[Measurement]:
+    """A what-if of a whole recorded run, and how a search over it scales with the cores."""
+    sessions = 60 if quick else 300
+    workload = agent_sessions(sessions=sessions) if trace is None else open_trace(trace, limit=1_000 if quick else None)
+    name, run = workload.name, replay(workload, options).run
+    began = time.perf_counter()
+    recorded = read_recorded(database_of(run), run.info.run_id)
+    span, steps = read_span(recorded), steps_of(recorded)
+    yield Measurement(f"what if: reading {name}", time.perf_counter() - began, "s", "a run's record from SQLite")
+    seconds = statistics.median(play(recorded, span, steps, {"max_requests": 8}).wall_s for _ in range(3))
+    minutes = (span.until_ns - span.since_ns) / 60e9
+    yield Measurement(
+        f"what if: {name} under one knob set", seconds, "s",
+        f"{len(span.requests):,} requests in {minutes:.0f} min, one core",
+    )  # fmt: skip
+    points, rates = 8 if quick else 64, []
+    for processes in sorted({1, os.cpu_count() or 1}):
+        with Workers(recorded, span, steps, processes) as workers:
+            for future in [workers.submit({"max_requests": 1}) for _ in range(processes)]:
+                future.result()  # each process reads the span once
+            began = time.perf_counter()
+            asked = [workers.submit({"max_requests": 1 + point}) for point in range(points)]
+            for each in asked:
+                each.result()
+            rates.append(points / (time.perf_counter() - began))
+        yield Measurement(
+            f"search: {points} points on {counted(processes, 'process', 'processes')}", rates[-1], "points/s",
+            f"{rates[-1] / rates[0]:.2f} times one process",
+        )  # fmt: skip
+
+
 def run_all(*, trace: str | None, quick: bool) -> Iterator[Measurement]:
     """Every measurement in turn. Raises what a replay raises for a bad trace."""
     rounds = 200 if quick else 2_000
@@ -209,3 +248,4 @@ def run_all(*, trace: str | None, quick: bool) -> Iterator[Measurement]:
         yield from replaying(agent_sessions(sessions=60 if quick else 300), options)
         if trace is not None:
             yield from replaying(open_trace(trace, limit=1_000 if quick else None), options)
+        yield from supposing(trace, options, quick=quick)

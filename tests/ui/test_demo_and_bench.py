@@ -31,7 +31,14 @@ def test_bench_measures_each_stage(glassgate: Run):
     rows = json.loads(done.stdout)
     assert all(row["value"] > 0 and row["unit"] for row in rows)
     names = " ".join(row["what"] for row in rows)
-    for words in ("decision, batch of 16", "record of a decision", "replay: ", "journal to SQLite"):
+    for words in (
+        "decision, batch of 16",
+        "record of a decision",
+        "replay: ",
+        "journal to SQLite",
+        "what if: ",
+        "search: 8 points",
+    ):
         assert words in names
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from controller.engines.plugin.settings import read_settings
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 SMALL = ("--device-tokens", "20000", "--host-tokens", "60k", "--page-size", "64", "--role", "prefill")
 PLANTED = ("--max-extend-tokens", "1024", "--prefill-tokens-per-second", "1000000", "--role", "prefill",
@@ -128,6 +130,9 @@ def test_tune_finds_a_planted_bottleneck_and_it_is_confirmed(glassgate: Run, tmp
         assert words in done.stdout, words
     config = (tmp_path / "mine.toml").read_text()
     assert config.startswith("# kept\nmax_requests = 64\nmax_extend_tokens = ")
+    read = read_settings(environ={"GLASSGATE_CONFIG": str(tmp_path / "mine.toml")})
+    assert read.knobs.max_requests == 64
+    assert read.knobs.max_extend_tokens > 1024  # a plug-in reads the same file
     again = json.loads(glassgate(
         "replay", str(tmp_path / "planted.jsonl"), *PLANTED[4:], "--json", GLASSGATE_CONFIG=str(tmp_path / "mine.toml")
     ).stdout)  # fmt: skip

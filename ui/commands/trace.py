@@ -10,13 +10,14 @@ from typing import IO
 import click
 
 from controller.whole_file import FILE_MODE
-from estimator.errors import StorageError
+from estimator.errors import NotFoundError, StorageError, UsageError
 from store.words import counted
 from ui.options import span_options
 from ui.output import narrate
 from ui.record import find_record
-from ui.whatif.recorded import read_recorded
+from ui.whatif.recorded import Recorded, read_recorded
 from ui.whatif.span import read_span
+from ui.whatif.steps import Steps, steps_of
 from ui.whatif.trace import trace_lines
 
 
@@ -44,9 +45,22 @@ def export(
     with find_record(database, run) as record:
         recorded = read_recorded(record.database, record.run)
         span = read_span(recorded, since, until)
-        lines = trace_lines(recorded, span, recorded.step_time, ids=ids)
+        steps = _steps(recorded)
+        lines = trace_lines(
+            recorded, span, None if steps is None else steps.model, ids=ids,
+            new_token_ratio=None if steps is None else steps.new_token_ratio,
+        )  # fmt: skip
         written = _write(lines, output)
     narrate(f"{counted(written, 'request')} of run {recorded.name}, {span.words}")
+
+
+def _steps(recorded: Recorded) -> Steps | None:
+    """How long steps took; None, which is told, where that cannot be found from the record."""
+    try:
+        return steps_of(recorded)
+    except (NotFoundError, UsageError) as error:
+        narrate(f"the trace does not say how long steps take: {error}")
+        return None
 
 
 def _write(lines: Iterable[bytes], output: Path | None) -> int:

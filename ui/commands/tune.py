@@ -167,7 +167,7 @@ def _goals(
 
 def _check_fidelity(recorded: Recorded, span: Span, steps: Steps, floor: float) -> None:
     """Say how well the recorded knobs reproduce the record. Raises FidelityError."""
-    replayed = play(recorded, span, steps.model, new_token_ratio=steps.new_token_ratio)
+    replayed = play(recorded, span, steps)
     fidelity = fidelity_of(read_happened(recorded, span), replayed)
     narrate(f"fidelity {fidelity.score:.2f}: {fidelity.words()}")
     fidelity.check(floor)

@@ -117,7 +117,7 @@ def compare(
 
     def played(what: str, values: Mapping[str, Any]) -> Played:
         return play(
-            recorded, span, steps.model, values, new_token_ratio=steps.new_token_ratio, stopped=stopped,
+            recorded, span, steps, values, stopped=stopped,
             progress=None if tell is None else lambda standing: tell(what, standing),
         )  # fmt: skip
 

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from estimator.errors import FidelityError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ui.whatif.played import Life, Played
 
-FLOOR: Final = 0.8
+FLOOR: Final = 0.7
 """Below this fidelity no conclusion is drawn."""
 _S: Final = 1_000_000_000
 
@@ -29,8 +27,13 @@ class Fidelity:
     exact: bool
     """Every pass has the same members, tokens and time."""
     ttft_error: float | None
-    """Mean difference of the requests' times to first token, whatever its sign; None where none has both."""
+    """How far the times to first token are off as a whole: the mean difference of the sorted times. None where no
+    request has both."""
     queue_error: float | None
+    """The same of the times from arrival to first admission."""
+    ttft_each: float | None
+    """How far they are off request by request: the mean difference, whatever its sign."""
+    queue_each: float | None
     """The same of the times from arrival to first admission."""
     ttft_mean: float | None
     """Recorded."""
@@ -47,7 +50,7 @@ class Fidelity:
         """From 0 to 1, the least of three.
 
         They are the share of passes with the same members, and what is left of 1 when the errors of time to first token
-        and of queue time, each as a share of the recorded mean time to first token, are taken off.
+        and of queue time as a whole, each as a share of the recorded mean time to first token, are taken off.
         """
         worst = self.same_share
         for error in (self.ttft_error, self.queue_error):
@@ -73,6 +76,8 @@ class Fidelity:
             told += f", time to first token off by {_seconds(self.ttft_error)} of {_seconds(self.ttft_mean or 0)}"
         if self.queue_error is not None:
             told += f", queue time by {_seconds(self.queue_error)}"
+        if self.ttft_each is not None:
+            told += f" (request by request {_seconds(self.ttft_each)} and {_seconds(self.queue_each or 0)})"
         return told
 
     def as_dict(self) -> dict[str, Any]:
@@ -83,28 +88,39 @@ class Fidelity:
 def fidelity_of(happened: Played, replayed: Played) -> Fidelity:
     """Compare what happened with a replay of it."""
     then, now = (Counter(frozenset(each.members) for each in played.passes) for played in (happened, replayed))
-    ttft = list(_differences(happened, replayed, "first_token_ns"))
-    queue = list(_differences(happened, replayed, "admit_ns"))
+    ttft = _pairs(happened, replayed, "first_token_ns")
+    queue = _pairs(happened, replayed, "admit_ns")
     recorded = [
         each.first_token_ns - each.arrival_ns for each in happened.lives.values() if each.first_token_ns is not None
     ]
     return Fidelity(
         passes=len(happened.passes),
         same_passes=sum((then & now).values()),
-        exact=happened.passes == replayed.passes and not any(ttft) and not any(queue),
-        ttft_error=_mean(ttft),
-        queue_error=_mean(queue),
+        exact=happened.passes == replayed.passes and all(one == other for one, other in [*ttft, *queue]),
+        ttft_error=_as_a_whole(ttft),
+        queue_error=_as_a_whole(queue),
+        ttft_each=_mean([abs(one - other) for one, other in ttft]),
+        queue_each=_mean([abs(one - other) for one, other in queue]),
         ttft_mean=_mean(recorded),
         compared=len(ttft),
     )
 
 
-def _differences(one: Played, other: Played, moment: str) -> Iterator[int]:
+def _pairs(one: Played, other: Played, moment: str) -> list[tuple[int, int]]:
+    """Times from arrival to a moment, in one and in the other, of the requests that have both."""
+    found = []
     for number, life in one.lives.items():
         twin: Life | None = other.lives.get(number)
         then, now = getattr(life, moment), getattr(twin, moment, None)
         if then is not None and now is not None:
-            yield abs(then - now)
+            found.append((then - life.arrival_ns, now - life.arrival_ns))
+    return found
+
+
+def _as_a_whole(pairs: list[tuple[int, int]]) -> float | None:
+    """The mean difference of sorted times, in seconds (the Wasserstein distance of their distributions)."""
+    then, now = (sorted(each) for each in zip(*pairs, strict=True)) if pairs else ([], [])
+    return _mean([abs(one - other) for one, other in zip(then, now, strict=True)])
 
 
 def _mean(values: list[int]) -> float | None:

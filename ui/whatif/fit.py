@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.engines.replay.step_time import FS_PER_NS, PLAIN_DECODE_NS, StepTimeModel
 from estimator.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ui.whatif.measured import Decode, Measured, Prefill
 
 LEAST_PREFILLS: Final = 8
 """Fewer prefill steps than these make no fit."""
 LEAST_DECODES: Final = 3
-_TRIMMED: Final = 4.0
-"""Steps whose error is so many times the median error are left out of the second fit: something held them up."""
+HELD_UP: Final = 5.0
+"""A step that took so many times as long as what is said of it was held up by something else, and is left out."""
+_ROUNDS: Final = 4
+_TINY: Final = 1e-300
 
 _Row = tuple[float, ...]
+
+
+class _Solve(Protocol):
+    def __call__(self, rows: Sequence[_Row], durations: Sequence[float], said: Sequence[float]) -> list[float]:
+        """The costs of the columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +67,11 @@ class Fit:
 
 
 def fit_step_time(measured: Measured, run: str) -> Fit:
-    """Fit a model: a prefill step costs a constant, and so much a member, a computed token and a causal pair.
+    """Fit a model: a prefill step costs a constant, and so much a member, a computed and a cached token, and a pair.
 
     A decode step costs a constant, and so much a member and a token of context. No cost is below 0. Durations count by
-    their relative error; a second fit leaves out steps that something else held up. The error is that of every other
-    step under a fit to the rest. Raises NotFoundError for a run with too few steps, UsageError without SciPy.
+    their error as a share of what is said, without those that something else held up. The error told is that of every
+    other step under a fit to the rest. Raises NotFoundError for a run with too few steps, UsageError without SciPy.
     """
     if len(measured.prefills) < LEAST_PREFILLS:
         raise NotFoundError(
@@ -74,7 +81,7 @@ def fit_step_time(measured: Measured, run: str) -> Fit:
     solve = _solver()
     rows = [_prefill_row(each) for each in measured.prefills]
     durations = [float(each.ns) for each in measured.prefills]
-    constant, member, token, pair = _trimmed(solve, rows, durations)
+    constant, member, token, prefix, pair = _trimmed(solve, rows, durations)
     prefill_error = _held_out(solve, rows, durations)
     decode_error = None
     decode = (float(_mean_decode(measured.decodes)), 0.0, 0.0)
@@ -89,6 +96,7 @@ def fit_step_time(measured: Measured, run: str) -> Fit:
         prefill_overhead_ns=round(constant),
         head_fs=round(member * FS_PER_NS),
         token_fs=round(token * FS_PER_NS),
+        prefix_fs=round(prefix * FS_PER_NS),
         pair_fs=round(pair * FS_PER_NS),
         decode_overhead_ns=max(1, round(decode[0])),
         decode_token_fs=round(decode[1] * FS_PER_NS),
@@ -98,7 +106,7 @@ def fit_step_time(measured: Measured, run: str) -> Fit:
 
 
 def _prefill_row(step: Prefill) -> _Row:
-    return 1.0, float(step.members), float(step.extend_tokens), float(step.pairs)
+    return 1.0, float(step.members), float(step.extend_tokens), float(step.cached_tokens), float(step.pairs)
 
 
 def _mean_decode(decodes: Sequence[Decode]) -> float:
@@ -106,8 +114,8 @@ def _mean_decode(decodes: Sequence[Decode]) -> float:
     return sum(each.ns * each.steps for each in decodes) / steps if steps else PLAIN_DECODE_NS
 
 
-def _solver() -> Callable[[Sequence[_Row], Sequence[float]], list[float]]:
-    """What finds the costs, none below 0, whose durations are nearest, each measured by its own length."""
+def _solver() -> _Solve:
+    """What finds the costs, none below 0, by which durations are nearest, each error a share of what was said."""
     try:
         import numpy as np  # noqa: PLC0415 - with SciPy, only where a fit is asked for
         from scipy.optimize import nnls  # noqa: PLC0415 - the same
@@ -116,30 +124,30 @@ def _solver() -> Callable[[Sequence[_Row], Sequence[float]], list[float]]:
             "step times cannot be fitted without SciPy; install glassgate[tune], or use --model preset"
         ) from None
 
-    def solve(rows: Sequence[_Row], durations: Sequence[float]) -> list[float]:
-        wanted = np.asarray(durations)
-        table = np.asarray(rows) / wanted[:, None]
-        scale = np.maximum(np.abs(table).max(axis=0), 1e-300)
-        costs, _ = nnls(table / scale, np.ones(len(wanted)))
+    def solve(rows: Sequence[_Row], durations: Sequence[float], said: Sequence[float]) -> list[float]:
+        weighed = np.asarray(rows) / np.asarray(said)[:, None]
+        scale = np.maximum(np.abs(weighed).max(axis=0), _TINY)
+        costs, _ = nnls(weighed / scale, np.asarray(durations) / np.asarray(said))
         return [float(cost) for cost in costs / scale]
 
     return solve
 
 
-def _trimmed(
-    solve: Callable[[Sequence[_Row], Sequence[float]], list[float]], rows: Sequence[_Row], durations: Sequence[float]
-) -> list[float]:
-    """Costs fitted twice, the second time without the steps that are far off."""
-    costs = solve(rows, durations)
-    errors = _errors(costs, rows, durations)
-    limit = _TRIMMED * max(sorted(errors)[len(errors) // 2], 1e-9)
-    kept = [place for place, error in enumerate(errors) if error <= limit]
-    return solve([rows[place] for place in kept], [durations[place] for place in kept])
+def _trimmed(solve: _Solve, rows: Sequence[_Row], durations: Sequence[float]) -> list[float]:
+    """Costs fitted again and again, without the steps that are far off.
+
+    At first each step counts by its own length, which long ones that something held up move little. After that it
+    counts by what was said of it, since else short ones by chance would count for more.
+    """
+    costs = solve(rows, durations, durations)
+    kept = [place for place, each in enumerate(_far(costs, rows, durations)) if each <= HELD_UP]
+    rows, durations = [rows[place] for place in kept], [durations[place] for place in kept]
+    for _ in range(_ROUNDS):
+        costs = solve(rows, durations, [max(_said(costs, row), 1.0) for row in rows])
+    return costs
 
 
-def _held_out(
-    solve: Callable[[Sequence[_Row], Sequence[float]], list[float]], rows: Sequence[_Row], durations: Sequence[float]
-) -> FitError:
+def _held_out(solve: _Solve, rows: Sequence[_Row], durations: Sequence[float]) -> FitError:
     """The errors of every other step under a fit to the rest."""
     errors: list[float] = []
     for part in (0, 1):
@@ -150,7 +158,18 @@ def _held_out(
 
 
 def _errors(costs: Sequence[float], rows: Sequence[_Row], durations: Sequence[float]) -> list[float]:
-    return [
-        abs(sum(cost * value for cost, value in zip(costs, row, strict=True)) - duration) / duration
-        for row, duration in zip(rows, durations, strict=True)
-    ]
+    """How far each step is off, as a share of its length."""
+    return [abs(_said(costs, row) - duration) / duration for row, duration in zip(rows, durations, strict=True)]
+
+
+def _far(costs: Sequence[float], rows: Sequence[_Row], durations: Sequence[float]) -> list[float]:
+    """How many times longer or shorter each step is than what is said of it."""
+    found = []
+    for row, duration in zip(rows, durations, strict=True):
+        said = max(_said(costs, row), 1.0)
+        found.append(max(said / duration, duration / said))
+    return found
+
+
+def _said(costs: Sequence[float], row: _Row) -> float:
+    return sum(cost * value for cost, value in zip(costs, row, strict=True))

@@ -20,16 +20,18 @@ MOST_REQUESTS: Final = 20_000
 _LEAST_TOKENS: Final = 2
 _MOST_RESERVES: Final = 500
 
-_STEPS: Final = """SELECT p.start_ns, s.end_ns, count(*), sum(d.extend_tokens), sum(d.prefix),
+_STEPS: Final = """SELECT p.start_ns, s.start_ns, s.end_ns, count(*), sum(d.extend_tokens), sum(d.prefix),
     sum(d.extend_tokens * d.prefix + d.extend_tokens * (d.extend_tokens + 1) / 2)
 FROM (
-    SELECT pass, max(end_ns) AS end_ns FROM steps WHERE run = ? AND pass > 0 GROUP BY pass ORDER BY pass DESC LIMIT ?
+    SELECT pass, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM steps
+    WHERE run = ? AND pass > 0 GROUP BY pass ORDER BY pass DESC LIMIT ?
 ) s
 CROSS JOIN passes p ON p.run = ? AND p.number = s.pass
 CROSS JOIN (SELECT run, pass, extend_tokens, outcome,
     done_tokens + device_hit_tokens + CASE host_hit WHEN 1 THEN asked_tokens ELSE 0 END AS prefix FROM decisions) d
     ON d.run = p.run AND d.pass = p.number AND d.outcome <= 1
 GROUP BY s.pass ORDER BY s.pass"""
+_STARTS: Final = "SELECT start_ns FROM steps WHERE run = ? AND start_ns >= ? ORDER BY start_ns"
 _SERVED: Final = """SELECT first_token_ns, end_ns, prompt_tokens, generated_tokens, output_tokens,
     coalesce(ignore_eos, 0) FROM requests
 WHERE run = ? AND ended = 'finish' AND first_token_ns IS NOT NULL AND generated_tokens IS NOT NULL
@@ -42,7 +44,7 @@ class Prefill(NamedTuple):
     """One prefill step: how long it took and what was in it. Tokens unless said."""
 
     ns: int
-    """From the pass's start to the step's end."""
+    """From the pass's start to the step's end, or to the next step's start where that comes before it."""
     members: int
     extend_tokens: int
     cached_tokens: int
@@ -78,6 +80,8 @@ class Measured(NamedTuple):
     decodes: tuple[Decode, ...]
     reserve_ratio: float | None
     """The part of what running requests could still generate that was held back; None where none ran."""
+    lag_ns: int = 0
+    """How long after a step's time its tokens are out: an engine that overlaps steps takes them in during the next."""
 
 
 def read_measured(recorded: Recorded) -> Measured:
@@ -85,15 +89,20 @@ def read_measured(recorded: Recorded) -> Measured:
     run = recorded.id
     with reading(recorded.database) as connection:
         steps = connection.execute(_STEPS, (run, MOST_PASSES, run)).fetchall()
+        starts = [row[0] for row in connection.execute(_STARTS, (run, steps[0][1] if steps else 0))]
         served = [_Served(*row) for row in connection.execute(_SERVED, (run, MOST_REQUESTS))]
         reserves = connection.execute(_RESERVES, (run, _MOST_RESERVES)).fetchall()
-    prefills = tuple(
-        Prefill(end - start, members, extend, cached, pairs)
-        for start, end, members, extend, cached, pairs in steps
-        if end > start
-    )
-    prefill_time = _Stretches([(start, end) for start, end, *_ in steps])
-    return Measured(prefills, tuple(_decodes(served, prefill_time)), _ratio(served, reserves))
+    prefills, stretches, lags = [], [], []
+    for decided, start, end, *what in steps:
+        place = bisect_right(starts, start)
+        over = min(end, starts[place]) if place < len(starts) else end
+        if over > decided:
+            prefills.append(Prefill(over - decided, *what))
+            stretches.append((decided, over))
+            lags.append(end - over)
+    decodes = _decodes(served, _Stretches(stretches))
+    lag = sorted(lags)[len(lags) // 2] if lags else 0
+    return Measured(tuple(prefills), tuple(decodes), _ratio(served, reserves), lag)
 
 
 class _Stretches:

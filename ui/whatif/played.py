@@ -19,9 +19,10 @@ from ui.whatif.requests import workload_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from controller.engines.replay import Progress, StepTime
+    from controller.engines.replay import Progress
     from ui.whatif.recorded import Recorded
     from ui.whatif.span import Span
+    from ui.whatif.steps import Steps
 
 GATE_WORDS: Final = {int(gate): gate.word for gate in Gate}
 WHO: Final = "record"
@@ -135,10 +136,9 @@ def _at_once(span: Span, changes: Mapping[str, Any]) -> bool:
 def play(
     recorded: Recorded,
     span: Span,
-    step_time: StepTime,
+    steps: Steps,
     changes: Mapping[str, Any] | None = None,
     *,
-    new_token_ratio: float | None = None,
     progress: Callable[[Progress], None] | None = None,
     stopped: Callable[[], bool] | None = None,
 ) -> Played:
@@ -151,7 +151,7 @@ def play(
     knobs = replace(knobs_at(recorded, span.begin_ns), revision=0)
     if values and _at_once(span, values):
         knobs = Knobs.parse(values, knobs)
-    ratio = new_token_ratio
+    ratio = steps.new_token_ratio
     if ratio is None:
         ratio = float(recorded.words.get("new_token_ratio", DEFAULT_NEW_TOKEN_RATIO))
     numbers = arrival_order(span)
@@ -159,7 +159,7 @@ def play(
     engine = ReplayEngine(
         workload_of(recorded, span.requests, span.before, span.begin_ns, knobs.page_size),
         knobs=knobs,
-        step_time=step_time,
+        step_time=steps.model,
         recorder=recorder,
         setting=recorded.setting,
         device_tokens=recorded.pool_tokens,
@@ -167,7 +167,7 @@ def play(
         role=recorded.role,
         write_policy=recorded.write_policy,
         new_token_ratio=ratio,
-        estimator=recorded.estimator(),
+        estimator=recorded.estimator(knobs.page_size),
         stretch_ns=recorded.words.get("stretch_ns"),
         changes=turned(recorded, span, values),
         hashes=False,
@@ -182,7 +182,7 @@ def play(
     began = time.perf_counter()
     with no_garbage():
         engine.run(None if progress is None and stopped is None else tell)
-    return _gathered(recorder, span, numbers, time.perf_counter() - began)
+    return _gathered(recorder, span, numbers, steps.lag_ns, time.perf_counter() - began)
 
 
 def arrival_order(span: Span) -> list[int]:
@@ -193,7 +193,7 @@ def arrival_order(span: Span) -> list[int]:
     ]
 
 
-def _gathered(recorder: QuietRecorder, span: Span, numbers: list[int], wall_s: float) -> Played:
+def _gathered(recorder: QuietRecorder, span: Span, numbers: list[int], lag_ns: int, wall_s: float) -> Played:
     """What a replay kept, in the record's numbers and times."""
     begin_ns, until_ns = span.begin_ns, span.until_ns - span.begin_ns
     asked = {each.number: each for each in span.requests}
@@ -213,8 +213,8 @@ def _gathered(recorder: QuietRecorder, span: Span, numbers: list[int], wall_s: f
         lives[number] = Life(
             request.arrival_ns,
             _back(admits.get(place), begin_ns),
-            _back(recorder.first_tokens.get(place), begin_ns),
-            _back(end[0] if end else None, begin_ns),
+            _back(recorder.first_tokens.get(place), begin_ns + lag_ns),
+            _back(end[0] if end else None, begin_ns + lag_ns),
             request.prompt_tokens,
             end[1] if end else 0,
         )

@@ -90,13 +90,19 @@ class Recorded:
         text = self.words.get("step_time")
         return StepTimeModel(**json.loads(text)) if isinstance(text, str) else None
 
-    def estimator(self) -> BatchEstimator | None:
-        """The estimator of the recorded model in the recorded run; None where the record does not describe it."""
+    def estimator(self, page_size: int | None = None) -> BatchEstimator | None:
+        """The estimator of the recorded model in the recorded run; None where the record does not describe it.
+
+        `page_size` is that of a replay with other pages, in tokens.
+        """
         shape = self.words.get("geometry")
         if not isinstance(shape, str) or not self.context:
             return None
         geometry = Geometry(**json.loads(shape))
-        return BatchEstimator(geometry, RunContext.from_run(json.loads(self.context), geometry))
+        run = json.loads(self.context)
+        if page_size is not None:
+            run["page_size"] = page_size
+        return BatchEstimator(geometry, RunContext.from_run(run, geometry))
 
 
 def read_recorded(database: Path, run: str | None = None) -> Recorded:

@@ -28,6 +28,8 @@ class Steps(NamedTuple):
     """What of the output is held back for running requests, as the passes show it; None to take what was recorded."""
     words: str
     """Where it comes from, for people."""
+    lag_ns: int = 0
+    """How long after a step its tokens are out."""
 
 
 def steps_of(recorded: Recorded, wanted: str | None = None) -> Steps:
@@ -48,6 +50,6 @@ def steps_of(recorded: Recorded, wanted: str | None = None) -> Steps:
         measured = read_measured(recorded)
         fit = fit_step_time(measured, recorded.name)
         ratio = None if "new_token_ratio" in recorded.words else measured.reserve_ratio
-        return Steps(fit.model, fit, ratio, fit.words())
+        return Steps(fit.model, fit, ratio, fit.words(), measured.lag_ns)
     name = DEFAULT_PRESET if wanted == PRESET else str(wanted)
     return Steps(PRESETS[name], None, None, f"steps as on {name}, which is modelled, not measured on this run")

@@ -70,7 +70,7 @@ def _try(values: dict[str, Any]) -> Tried:
 def attempt(recorded: Recorded, span: Span, steps: Steps, values: Mapping[str, Any]) -> Tried:
     """Replay a span with knobs set anew, in this process."""
     try:
-        played = play(recorded, span, steps.model, values, new_token_ratio=steps.new_token_ratio)
+        played = play(recorded, span, steps, values)
     except GlassgateError as error:
         return Tried(None, str(error), 0.0)
     return Tried(figures_of(played, span), "", played.wall_s)

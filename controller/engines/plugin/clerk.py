@@ -51,7 +51,7 @@ class Clerk:
         self._recorder, self._writer, self._lock = recorder, writer, lock
         self.status = status
         self._requests, self._faults = requests, faults
-        self._hashes: deque[tuple[int, Sequence[int]]] = deque()
+        self._hashes: deque[tuple[int, Sequence[int], Sequence[int]]] = deque()
         self._prefixes = TokenPrefixes(secrets.token_bytes(16))
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="glassgate-clerk", daemon=True)
@@ -71,12 +71,12 @@ class Clerk:
         self._turn()
         self._tell(at_once=True)
 
-    def hash_later(self, number: int, tokens: Sequence[int]) -> None:
+    def hash_later(self, number: int, prompt: Sequence[int], output: Sequence[int] = ()) -> None:
         """Record the hashes of a request's prefix soon, and whom it shares it with.
 
         The token ids must not change meanwhile. With its output behind its prompt, more is known of a request.
         """
-        self._hashes.append((number, tokens))
+        self._hashes.append((number, prompt, output))
 
     def stand_aside(self, why: str) -> None:
         """Say in the status file that the plug-in is not in force any more."""
@@ -106,7 +106,8 @@ class Clerk:
         for _ in range(_HASHES_AT_ONCE):
             if not self._hashes:
                 return
-            number, tokens = self._hashes.popleft()
+            number, prompt, output = self._hashes.popleft()
+            tokens = [*prompt, *output] if output else prompt
             prefix = self._prefixes.look(number, tokens)
             with self._lock:
                 self._recorder.note(PrefixHashes(number, prefix.hashes, prefix.like, prefix.shared_tokens, len(tokens)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
 import time
 from collections import deque
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, Self
 from weakref import WeakSet
@@ -163,22 +165,23 @@ class EngineRecord:
         at_ns: int | None = None,
         tokens: Sequence[int] | None = None,
         traceparent: str = "",
+        ignore_eos: bool = False,
     ) -> None:
         """Record that a request joined the queue; `tokens` are hashed later, by another thread."""
         self._requests += 1
         if not self.leads:
             return
         at_ns = time.monotonic_ns() if at_ns is None else at_ns
-        self.note(Arrival(number, name, at_ns, prompt_tokens, output_tokens, (), traceparent))
+        self.note(Arrival(number, name, at_ns, prompt_tokens, output_tokens, (), traceparent, ignore_eos=ignore_eos))
         clerk = self._clerk
         if tokens is not None and clerk is not None:
             clerk.hash_later(number, tokens)
 
-    def knows(self, number: int, tokens: Sequence[int]) -> None:
-        """Record what is known of a request once its output is: `tokens` are prompt and output, hashed later."""
+    def knows(self, number: int, prompt: Sequence[int], output: Sequence[int]) -> None:
+        """Record what is known of a request once its output is; token ids are hashed later, by another thread."""
         clerk = self._clerk
         if self.leads and clerk is not None:
-            clerk.hash_later(number, tokens)
+            clerk.hash_later(number, prompt, output)
 
     def turned(self, answer: Answer, *, number: int | None = None) -> None:
         """Record what became of a knob request, and put its knobs in force from here on if it was accepted.
@@ -254,7 +257,7 @@ class EngineRecord:
         recorder.revision = settings.knobs.revision
         at_ns = time.monotonic_ns()
         largest = identity.largest_prompt_tokens or largest_prompt(limits, identity.pool_tokens)
-        recorder.note(_run_start(identity, name, at_ns, largest))
+        recorder.note(_run_start(identity, name, at_ns, largest, estimator))
         if identity.leads:
             recorder.note(_in_force(at_ns, settings.knobs, identity.setting))
         recorder.flush()
@@ -302,15 +305,19 @@ class EngineRecord:
         self._lock = threading.Lock()
 
 
-def _run_start(identity: EngineIdentity, name: str, at_ns: int, largest: int) -> RunStart:
+def _run_start(
+    identity: EngineIdentity, name: str, at_ns: int, largest: int, estimator: BatchEstimator | None
+) -> RunStart:
     setting = identity.setting
-    words: dict[str, int | bool] = {
+    words: dict[str, int | bool | float | str] = {
         "context_parallel": setting.context_parallel,
         "data_parallel": setting.data_parallel,
         "lanes": setting.lanes,
         "has_model": setting.has_model,
         "ranks": identity.ranks,
     }
+    if estimator is not None:
+        words["geometry"] = json.dumps(asdict(estimator.geometry))
     return RunStart(
         name, identity.engine, identity.version, identity.rank, identity.group, identity.model or "", at_ns,
         time.time_ns(), False, identity.pool_tokens, identity.host_tokens, setting.slots, largest, words,

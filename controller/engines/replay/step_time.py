@@ -129,8 +129,9 @@ def deepseek_v32_costs() -> ModelCosts:
 class StepTimeModel:
     """Simulated durations in whole ns, from integer costs in fs (10^-15 s); a pure function of its arguments.
 
-    prefill = `prefill_overhead_ns` + max(weights read, extend * `token_fs`) + members * `head_fs` + max(pairs *
-    `pair_fs` + min(pairs, extend * `selected_keys`) * `selected_pair_fs`, cached * `scan_fs`).
+    prefill = `prefill_overhead_ns` + max(weights read, extend * `token_fs`) + members * `head_fs` + cached *
+    `prefix_fs` + max(pairs * `pair_fs` + min(pairs, extend * `selected_keys`) * `selected_pair_fs`, cached *
+    `scan_fs`).
     decode = `decode_overhead_ns` + max(weights read, members * `decode_token_fs`) + context * `scan_fs` + min(context,
     members * `selected_keys`) * `selected_fs`.
     Weights read = `resident_fs` + `expert_fs` * the expected part of the experts that the step's tokens route to, if
@@ -147,6 +148,7 @@ class StepTimeModel:
     token_fs: int
     decode_token_fs: int = 0
     head_fs: int = 0
+    prefix_fs: int = 0
     pair_fs: int = 0
     selected_pair_fs: int = 0
     selected_keys: int = 0
@@ -179,7 +181,8 @@ class StepTimeModel:
         if self.selected_keys:
             attention += min(attention_pairs, extend_tokens * self.selected_keys) * self.selected_pair_fs
         reading = cached_tokens * self.scan_fs
-        total = max(products, weights) + batch_size * self.head_fs + max(attention, reading)
+        each = batch_size * self.head_fs + cached_tokens * self.prefix_fs
+        total = max(products, weights) + each + max(attention, reading)
         return (self.prefill_overhead_ns + total // FS_PER_NS) or 1
 
     def decode_ns(self, batch_size: int, context_tokens: int) -> int:

@@ -63,7 +63,7 @@ class RequestLedger:
         prompt = request.origin_input_ids
         self._record.arrived(
             kept.number, request.rid, len(prompt), request.sampling_params.max_new_tokens or 0, tokens=prompt,
-            traceparent=_traceparent(request),
+            traceparent=_traceparent(request), ignore_eos=bool(request.sampling_params.ignore_eos),
         )  # fmt: skip
         self._waits(request, kept)
 
@@ -110,6 +110,7 @@ class RequestLedger:
             else:
                 kept.ended = True
                 self._record.note(Finish(kept.number, self._record.now, len(request.output_ids)))
+                self._record.knows(kept.number, request.origin_input_ids, request.output_ids)
 
     def first_tokens(self, requests: Iterable[Any]) -> tuple[int, ...]:
         """Numbers of those whose first token is out since this was last asked."""

@@ -64,6 +64,7 @@ class RequestLedger:
             request.max_tokens,
             tokens=request.prompt_token_ids,
             traceparent=(request.trace_headers or {}).get("traceparent", ""),
+            ignore_eos=bool(request.sampling_params is not None and request.sampling_params.ignore_eos),
         )
         return kept
 
@@ -95,5 +96,7 @@ class RequestLedger:
         self.leaves_queue(kept)
         if status in _SERVED:
             self._record.note(Finish(kept.number, now, request.num_output_tokens))
+            if request.prompt_token_ids is not None:
+                self._record.knows(kept.number, request.prompt_token_ids, tuple(request.output_token_ids))
         else:
             self._record.note(Abort(kept.number, now, _WHY_LEFT.get(status, status.name.lower())))

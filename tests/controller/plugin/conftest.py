@@ -37,12 +37,13 @@ class Engine:
         self.faults = Faults("Engine")
         identity = {"engine": "sglang", "version": "0.5.23", "model": "tiny", "setting": SETTING,
                     "replaced": ("schedule_policy.PrefillAdder",), "pool_tokens": 100_000, **more}  # fmt: skip
-        run_id = identity.pop("run_id", None)
+        run_id, estimator = identity.pop("run_id", None), identity.pop("estimator", None)
         self.record = EngineRecord.begin(
             EngineIdentity(**identity),
             PluginSettings(**{"knobs": KNOBS, "home": home, "collector": False, **settings}),
             self.faults,
             run_id=run_id,
+            estimator=estimator,
         )
 
     def step(self, *prompts, free=100_000):

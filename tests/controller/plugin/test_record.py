@@ -1,5 +1,6 @@
 """EngineRecord: what a plug-in records is there after any end, and nothing it does fails or holds up its engine."""
 
+import json
 import os
 import signal
 import subprocess
@@ -18,6 +19,8 @@ from controller.knob_requests import KnobRequest
 from controller.knob_turning import FORMAT, answer
 from controller.records import Arrival, Digest, KnobChange, KnobsInForce, Pass, PrefixHashes, RunEnd, RunStart
 from controller.run_directory import RunDirectory, ranks_of
+from estimator.batch import BatchEstimator
+from estimator.geometry import Geometry
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -92,7 +95,7 @@ def test_prefix_hashes_come_later_and_tell_shared_prefixes(engine, records_of):
     one.record.arrived(1, "a", 1600, 16, tokens=tokens)
     one.record.arrived(2, "b", 1100, 16, tokens=[*tokens[:600], *range(500)])
     one.record.arrived(3, "short", 511, 16, tokens=tokens[:511])
-    one.record.knows(3, [*tokens[:511], *range(7)])
+    one.record.knows(3, tokens[:511], range(7))
     one.record.close()
     found = [r for r in records_of(one.record.run) if isinstance(r, PrefixHashes)]
     told = [(r.number, len(r.hashes), r.like, r.shared_tokens, r.known_tokens) for r in found]
@@ -328,3 +331,12 @@ def test_a_record_can_be_begun_only_once_under_a_name(engine, tmp_path):
     assert isinstance(second.record, EngineRecord)
     assert isinstance(second.faults, Faults)
     assert (tmp_path / "home" / "runs" / "same0001").is_dir()
+
+
+def test_the_start_says_what_the_model_is(engine, records_of):
+    """With an estimator its model's dimensions are recorded, so that a replay estimates as the engine did."""
+    found = BatchEstimator.for_model("llama-3.1-8b")
+    one = engine(estimator=found)
+    one.record.close()
+    (start,) = [r for r in records_of(one.record.run) if isinstance(r, RunStart)]
+    assert Geometry(**json.loads(start.setting["geometry"])) == found.geometry

@@ -16,7 +16,7 @@ from tests.ui.whatif.records import decided, estimator, record, served
 from ui.whatif.comparison import compare, preview
 from ui.whatif.fidelity import Fidelity, fidelity_of
 from ui.whatif.happened import read_happened
-from ui.whatif.played import play
+from ui.whatif.played import Life, Played, play
 from ui.whatif.process import PreviewProcess
 from ui.whatif.recorded import read_recorded
 from ui.whatif.span import read_span
@@ -95,7 +95,7 @@ def test_the_records_own_changes_leave_a_changed_knob_alone(sessions):
     recorded = read_recorded(database_of(sessions))
     assert [each.knobs.max_requests for each in recorded.revisions] == [None, 2, 3]
     span = read_span(recorded, "+150s")
-    played = play(recorded, span, recorded.step_time, {"max_requests": 1})
+    played = play(recorded, span, steps_of(recorded), {"max_requests": 1})
     assert max(len(each.members) for each in played.passes) == 1
     found = preview(database_of(sessions), None, {"max_extend_tokens": 2048}, since="+150s")
     assert found.fidelity.exact
@@ -155,19 +155,30 @@ def test_everything_is_plain_data(sessions):
 
 def test_fidelity_is_the_least_of_its_parts():
     """Members, times to first token and queue times each bring it down; below the floor no conclusion is drawn."""
-    base = {"passes": 10, "exact": False, "ttft_mean": 2.0, "compared": 10}
+    base = {"passes": 10, "exact": False, "ttft_mean": 2.0, "compared": 10, "ttft_each": 9.0, "queue_each": 9.0}
     assert Fidelity(**base, same_passes=9, ttft_error=0.1, queue_error=0.0).score == pytest.approx(0.9)
     assert Fidelity(**base, same_passes=10, ttft_error=0.5, queue_error=0.1).score == pytest.approx(0.75)
     assert Fidelity(**base, same_passes=10, ttft_error=0.0, queue_error=0.6).score == pytest.approx(0.7)
     assert Fidelity(**base, same_passes=10, ttft_error=9.0, queue_error=0.6).score == 0
-    low = Fidelity(**base, same_passes=7, ttft_error=0.1, queue_error=0.0)
-    low.check(0.7)
+    low = Fidelity(**base, same_passes=6, ttft_error=0.1, queue_error=0.0)
+    low.check(0.6)
     with pytest.raises(
-        FidelityError, match=r"fidelity 0\.70 is below 0\.80: 7 of 10 passes have the same members"
+        FidelityError, match=r"fidelity 0\.60 is below 0\.70: 6 of 10 passes have the same members"
     ) as told:
         low.check()
     assert "no conclusion can be drawn" in str(told.value)
     assert told.value.exit_code == 12
+
+
+def test_times_are_off_as_a_whole_and_request_by_request():
+    """Two requests that change places are off one by one, and as a whole they are not."""
+    lives = {number: Life(0, 10**9 * number, 2 * 10**9 * number, None, 1, 1) for number in (1, 3)}
+    turned = {1: lives[3], 3: lives[1]}
+    found = fidelity_of(Played((), lives, 0, 0, 0.0), Played((), turned, 0, 0, 0.0))
+    assert (found.ttft_error, found.ttft_each) == (0, 4)
+    assert (found.queue_error, found.queue_each) == (0, 2)
+    assert found.ttft_mean == 4
+    assert not found.exact
 
 
 def test_another_step_time_is_seen_in_the_fidelity(run):
@@ -197,7 +208,7 @@ def test_an_early_stop_ends_the_replay(sessions):
     recorded = read_recorded(database_of(sessions))
     span = read_span(recorded)
     told = []
-    played = play(recorded, span, recorded.step_time, progress=told.append, stopped=lambda: True)
+    played = play(recorded, span, steps_of(recorded), progress=told.append, stopped=lambda: True)
     assert len(played.passes) <= len(read_happened(recorded, span).passes)
 
 

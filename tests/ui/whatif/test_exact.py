@@ -20,6 +20,7 @@ from ui.whatif.happened import read_happened
 from ui.whatif.played import play
 from ui.whatif.recorded import read_recorded
 from ui.whatif.span import read_span
+from ui.whatif.steps import steps_of
 from ui.whatif.trace import trace_lines
 
 ways = st.sampled_from(
@@ -53,7 +54,7 @@ def replayed(run, since=None):
     """What happened in a run, and what happens when its record is replayed."""
     recorded = read_recorded(run.path / "glassgate.db")
     span = read_span(recorded, since)
-    return read_happened(recorded, span), play(recorded, span, recorded.step_time), span
+    return read_happened(recorded, span), play(recorded, span, steps_of(recorded)), span
 
 
 @settings(max_examples=60, deadline=None)

@@ -18,8 +18,8 @@ from ui.whatif.span import read_span
 from ui.whatif.steps import steps_of
 
 SESSIONS = {"seed": 3, "sessions": 12, "sessions_per_second": 0.3, "max_context_tokens": 30_000}
-COSTS = (2_000_000, 300_000, 20_000, 3)
-"""ns a step, a member, a token and a pair."""
+COSTS = (2_000_000, 300_000, 20_000, 700, 3)
+"""ns a step, a member, a computed and a cached token, and a pair."""
 
 
 def prefills(count, noise=0.0):
@@ -29,7 +29,7 @@ def prefills(count, noise=0.0):
     for _ in range(count):
         members, extend, cached = draw.randint(1, 9), draw.randint(1, 8_000), draw.randint(0, 60_000)
         pairs = causal_pairs(extend, cached)
-        exact = sum(cost * value for cost, value in zip(COSTS, (1, members, extend, pairs), strict=True))
+        exact = sum(cost * value for cost, value in zip(COSTS, (1, members, extend, cached, pairs), strict=True))
         found.append(Prefill(round(exact * (1 + draw.uniform(-noise, noise))), members, extend, cached, pairs))
     return tuple(found)
 
@@ -37,7 +37,9 @@ def prefills(count, noise=0.0):
 def costs(fit):
     """A fitted model's prefill costs, in the order of COSTS."""
     model = fit.model
-    return model.prefill_overhead_ns, *(fs / FS_PER_NS for fs in (model.head_fs, model.token_fs, model.pair_fs))
+    return model.prefill_overhead_ns, *(
+        fs / FS_PER_NS for fs in (model.head_fs, model.token_fs, model.prefix_fs, model.pair_fs)
+    )
 
 
 def test_costs_are_found_and_the_error_is_that_of_the_noise():

@@ -15,6 +15,7 @@ from ui.whatif.happened import read_happened
 from ui.whatif.played import play
 from ui.whatif.recorded import read_recorded
 from ui.whatif.span import moment, read_span
+from ui.whatif.steps import steps_of
 
 S = 1_000_000_000
 SESSIONS = {"seed": 3, "sessions": 12, "sessions_per_second": 0.3, "max_context_tokens": 30_000}
@@ -103,7 +104,7 @@ def test_only_so_much_is_replayed_to_warm_the_cache(recorded):
     assert whole.begin_ns == 0 < bounded.begin_ns < bounded.since_ns
     assert "what the cache held then is not known" in bounded.words
     assert len(bounded.requests) < len(whole.requests)
-    found = fidelity_of(read_happened(recorded, bounded), play(recorded, bounded, recorded.step_time))
+    found = fidelity_of(read_happened(recorded, bounded), play(recorded, bounded, steps_of(recorded)))
     assert found.compared > 0
     begun = [each for each in bounded.requests if each.arrival_ns < bounded.begin_ns]
     assert all(each.end_ns is None or each.end_ns >= bounded.begin_ns for each in begun)
@@ -123,7 +124,7 @@ def test_what_was_pruned_cannot_be_replayed(copied):
     connection.close()
     span = read_span(recorded, first)
     assert not span.whole
-    assert play(recorded, span, recorded.step_time).passes
+    assert play(recorded, span, steps_of(recorded)).passes
 
 
 def test_a_run_that_was_pruned_whole_is_told_apart(copied):
@@ -184,6 +185,6 @@ def test_a_run_that_ends_with_requests_in_hand_is_replayed_on(tmp_path):
                   "WHERE number >= 18")  # fmt: skip
     recorded = read_recorded(path)
     span = read_span(recorded)
-    found = fidelity_of(read_happened(recorded, span), play(recorded, span, recorded.step_time))
+    found = fidelity_of(read_happened(recorded, span), play(recorded, span, steps_of(recorded)))
     assert found.same_share == 1
     assert found.compared == 18
