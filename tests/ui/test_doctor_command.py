@@ -133,7 +133,8 @@ def test_a_run_that_is_well_has_no_failure(process, glassgate, tmp_path):
     done = glassgate("doctor", run.path.name, "--json", GLASSGATE_HOME=str(tmp_path / "home"))
     found = [each for each in json.loads(done.stdout) if each["state"] != OK]
     assert done.returncode == 0, found
-    assert {each["check"] for each in found} <= {"engine", "switch"}
+    # "engine process" may tell of another engine on this machine, and never of this one
+    assert {each["check"] for each in found} <= {"engine", "switch", "engine process"}
     text = done.stdout
     for words in (
         "schedule_policy.PrefillAdder replaced for", "7 passes", "made its last pass",
@@ -141,7 +142,7 @@ def test_a_run_that_is_well_has_no_failure(process, glassgate, tmp_path):
         "nothing in the plug-in has failed", "by the engine's own process", "shadows none",
     ):  # fmt: skip
         assert words in text, words
-    assert str(started.pid) not in [each["found"] for each in found]
+    assert not [each for each in found if str(started.pid) in each["found"]]
 
 
 def test_a_stopped_engine_is_told(process):
