@@ -65,6 +65,13 @@ class AsExported(ReplayOptions):
         return self.exported.stretch_ns
 
 
+def all_exported(exported: Exported, **more: Any) -> AsExported:
+    """The options that serve a trace in everything as its run was served."""
+    served = as_exported({"slots": exported.served().slots}, exported, ())
+    nothing: frozenset[str] = frozenset()
+    return AsExported(**served, knobs=exported.started(), exported=exported, given=nothing, set_knobs=nothing, **more)
+
+
 def as_exported(options: dict[str, Any], exported: Exported, given: Collection[str]) -> dict[str, Any]:
     """A command's options with the exported run's for those that were not `given`."""
     theirs = {

@@ -12,10 +12,12 @@ from estimator.errors import UsageError
 from store.words import counted, duration
 from ui.cli import INTERRUPTED
 from ui.comparing import print_comparison
+from ui.keeping import keep
 from ui.options import Finite, json_option, model_option, span_options
 from ui.output import cell, narrate, print_json
 from ui.progress import ReplayProgress
 from ui.record import find_record
+from ui.settings import load_settings
 from ui.stopping import stopped_by_signals
 from ui.whatif.comparison import compare
 from ui.whatif.fidelity import FLOOR
@@ -36,6 +38,7 @@ from ui.whatif.steps import Steps, steps_of
     show_default=True,
     help="Draw no conclusion where the recorded knobs reproduce the record less well.",
 )
+@click.option("--keep", "kept", is_flag=True, help="Keep the replay under the new knobs as a run of its own.")
 @click.option("--database", type=click.Path(path_type=Path), help="Read this database instead of a run's.")
 @json_option
 @click.pass_context
@@ -49,6 +52,7 @@ def whatif(
     until: str | None,
     model: str | None,
     min_fidelity: float,
+    kept: bool,
     database: Path | None,
     as_json: bool,
 ) -> None:
@@ -67,10 +71,13 @@ def whatif(
         ctx.exit(INTERRUPTED)
     narrate(f"fidelity {found.fidelity.score:.2f}: {found.fidelity.words()}")
     found.check(min_fidelity)
+    run_kept = keep(recorded, span, steps, values, load_settings().runs).path.name if kept else None
     if as_json:
-        print_json(found.as_dict())
+        print_json({**found.as_dict(), "kept": run_kept})
     else:
         print_comparison(found)
+    if run_kept is not None:
+        narrate(f"kept as run {run_kept}; look into it with glassgate ui {run_kept}")
 
 
 def read_changes(changes: tuple[str, ...]) -> dict[str, str]:

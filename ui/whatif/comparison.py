@@ -10,7 +10,7 @@ from controller.limits import effective
 from ui.whatif.fidelity import FLOOR, Fidelity, fidelity_of
 from ui.whatif.figures import Figures, figures_of
 from ui.whatif.happened import read_happened
-from ui.whatif.played import Passed, Played, knobs_at, play, with_changes
+from ui.whatif.played import Passed, Played, knobs_at, play, values_of, with_changes
 from ui.whatif.recorded import Recorded, read_recorded
 from ui.whatif.span import MOST_WARM_REQUESTS, Span, read_span
 from ui.whatif.steps import Steps, steps_of
@@ -123,7 +123,7 @@ def compare(
 
     happened = read_happened(recorded, span)
     replayed = played("as recorded", {})
-    values = {name: getattr(new, name) for name in changes}
+    values = values_of(recorded, span, changes)
     changed = played("what if", values) if values else replayed
     same, parted = _parted(replayed, changed)
     return Comparison(

@@ -96,6 +96,18 @@ def with_changes(recorded: Recorded, span: Span, changes: Mapping[str, Any]) -> 
     return wanted[0]
 
 
+def values_of(recorded: Recorded, span: Span, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that changes stand for, however they were written. Raises KnobError as `with_changes` does."""
+    knobs = with_changes(recorded, span, changes)
+    return {name: getattr(knobs, name) for name in changes}
+
+
+def begun_with(recorded: Recorded, span: Span, values: Mapping[str, Any]) -> Knobs:
+    """The knobs with which a replay of a span begins; what of `values` cannot wait for the span holds at once."""
+    knobs = replace(knobs_at(recorded, span.begin_ns), revision=0)
+    return Knobs.parse(values, knobs) if values and _at_once(span, values) else knobs
+
+
 def _in_force(recorded: Recorded, at_ns: int) -> int:
     """The place of the revision in force at a time."""
     place = 0
@@ -147,10 +159,8 @@ def play(
     `progress` is told about every tenth of a second; where `stopped` then says so the replay ends early. Raises
     KnobError for changes that cannot be, ReplayStuck where nothing can ever be admitted.
     """
-    values = {name: getattr(with_changes(recorded, span, changes), name) for name in changes} if changes else {}
-    knobs = replace(knobs_at(recorded, span.begin_ns), revision=0)
-    if values and _at_once(span, values):
-        knobs = Knobs.parse(values, knobs)
+    values = values_of(recorded, span, changes or {})
+    knobs = begun_with(recorded, span, values)
     ratio = steps.new_token_ratio
     if ratio is None:
         ratio = float(recorded.words.get("new_token_ratio", DEFAULT_NEW_TOKEN_RATIO))

@@ -16,11 +16,11 @@ from controller.engines.replay.mooncake import MOONCAKE_BLOCK_TOKENS
 from controller.engines.replay.workload import blocks_covering
 from controller.limits import Setting
 from controller.prefixes import BlockPrefixes
-from ui.whatif.played import knobs_at, turned
+from ui.whatif.played import begun_with, turned, values_of
 from ui.whatif.requests import workload_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from controller.engines.replay.step_time import StepTimeModel
     from controller.engines.replay.workload import WorkloadRequest
@@ -38,16 +38,22 @@ def trace_lines(
     *,
     ids: bool = False,
     new_token_ratio: float | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> Iterator[bytes]:
     """The lines of a span's trace, warm-up included, each with its line end.
 
     Lengths, times and numbered blocks stand in them, and how the run was served; request ids only where `ids` asks for
     them. `step_time` says how long steps took, `new_token_ratio` how much output was held back, by default as recorded.
+    With `changes` the trace is that of the span under knobs set anew. Raises KnobError where they cannot be.
     """
-    knobs = knobs_at(recorded, span.begin_ns)
+    values = values_of(recorded, span, changes or {})
+    knobs = begun_with(recorded, span, values)
     workload = workload_of(recorded, span.requests, span.before, span.begin_ns, knobs.page_size)
     grain = workload.block_tokens
-    head = _head(recorded, span, grain, step_time, new_token_ratio)
+    turns = tuple(ExportedChange(each.at_ns, each.values, each.after_passes) for each in turned(recorded, span, values))
+    head = msgspec.structs.replace(
+        _head(recorded, span, step_time, new_token_ratio), knobs=knobs.as_dict(), changes=turns, grain=grain
+    )
     blocks = _Blocks(grain)
     encode = msgspec.json.encode
     for line, request in enumerate(workload):
@@ -57,8 +63,8 @@ def trace_lines(
         yield encode(row) + b"\n"
 
 
-def _head(recorded: Recorded, span: Span, grain: int, step_time: StepTimeModel | None, ratio: float | None) -> Exported:
-    """How the run was served, without the names of people and places."""
+def _head(recorded: Recorded, span: Span, step_time: StepTimeModel | None, ratio: float | None) -> Exported:
+    """How the run was served, its knobs aside, without the names of people and places."""
     setting = recorded.setting
     shape = recorded.words.get("geometry")
     stated = recorded.words.get("new_token_ratio", DEFAULT_NEW_TOKEN_RATIO)
@@ -67,18 +73,14 @@ def _head(recorded: Recorded, span: Span, grain: int, step_time: StepTimeModel |
         engine=recorded.engine,
         version=recorded.version,
         run=recorded.name,
-        knobs=knobs_at(recorded, span.begin_ns).as_dict(),
+        knobs={},
         setting={field.name: getattr(setting, field.name) for field in fields(Setting)},
         device_tokens=recorded.pool_tokens,
         host_tokens=recorded.host_tokens,
-        changes=tuple(
-            ExportedChange(change.at_ns, change.values, change.after_passes) for change in turned(recorded, span)
-        ),
         role=recorded.role,
         write_policy=recorded.write_policy,
         new_token_ratio=float(stated if ratio is None else ratio),
         stretch_ns=recorded.words.get("stretch_ns"),
-        grain=grain,
         model=Path(recorded.model).name,
         geometry=json.loads(shape) if isinstance(shape, str) else None,
         context=json.loads(recorded.context) if recorded.context else None,
