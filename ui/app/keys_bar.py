@@ -62,8 +62,8 @@ def keys_line(
 
     A narrow screen names the panel it shows alone, and leaves the other digits to what can be done in it.
     """
-    roomy = width >= 100
-    gap = "  " if roomy else " "
+    roomy = width >= 96  # from a terminal of 100 columns on
+    gap = "  " if width >= 100 else " "
     panels = [
         _entry(command.footer if roomy or command.name == view else "", [command], enabled, here=command.name == view)
         for command in PANEL_COMMANDS

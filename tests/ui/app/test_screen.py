@@ -119,10 +119,10 @@ def test_the_footer_tells_the_keys_of_the_focused_panel():
 
 @pytest.mark.parametrize("width", [80, 100, 140, 200])
 def test_the_footer_always_has_the_panels_help_and_the_way_out(width):
-    """Whatever else fits."""
+    """Whatever else fits; a narrow one names the panel that is shown alone."""
     last = drive(screen(), size=(width, 30)).splitlines()[-1]
     for number, word in enumerate(("live", "waiting", "gates", "hits", "buffers", "knobs", "request", "log"), 1):
-        assert f"{number} {word}" in last
+        assert (f"{number} {word}" if width >= 100 or number == 1 else f" {number} ") in last
     assert "?" in last
     assert last.rstrip().endswith(("q", "quit"))
     assert len(last) <= width
