@@ -251,6 +251,18 @@ async def settle(pilot):
     await settled(pilot.app, pilot)
 
 
+async def still(pilot):
+    """Wait until what is readable has been the same for a while: a picture is taken of a screen that stands."""
+    await settle(pilot)
+    seen, looks = text_of(pilot.app), 0
+    while looks < 4:
+        await pilot.pause(0.03)
+        await settle(pilot)
+        text = text_of(pilot.app)
+        looks = looks + 1 if text == seen else 0
+        seen = text
+
+
 def text_of(app):
     """What is readable on the screen."""
     size = app.screen.size

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.ui.app.script import ScriptedClock, settle
+from tests.ui.app.script import ScriptedClock, still
 from ui.app.direct import DirectReader, WholeView
 from ui.app.screen import Glassgate
 from ui.view.source import Source
@@ -19,7 +19,7 @@ def on_recording(recording, **more):
 def test_the_screen_at_a_moment(recording, snap_compare, size):
     """The live panel with everything beside it, at a moment of the recording at which batches are stopped."""
     app = on_recording(recording, at="+120")
-    assert snap_compare(app, terminal_size=size, run_before=settle)
+    assert snap_compare(app, terminal_size=size, run_before=still)
 
 
 def test_an_opened_decision(recording, snap_compare):
@@ -27,11 +27,11 @@ def test_an_opened_decision(recording, snap_compare):
     app = on_recording(recording, at="+120")
 
     async def open_last_decision(pilot):
-        await settle(pilot)
+        await still(pilot)
         app.opened.query_one("#decisions").focus()
-        await settle(pilot)
+        await still(pilot)
         await pilot.press("a")
-        await settle(pilot)
+        await still(pilot)
 
     assert snap_compare(app, terminal_size=(120, 35), run_before=open_last_decision)
 
@@ -40,7 +40,7 @@ def test_an_opened_decision(recording, snap_compare):
 def test_other_themes(recording, snap_compare, theme):
     """The same picture in light and without colour."""
     app = on_recording(recording, at="+120", theme=theme)
-    assert snap_compare(app, terminal_size=(120, 35), run_before=settle)
+    assert snap_compare(app, terminal_size=(120, 35), run_before=still)
 
 
 def test_help(recording, snap_compare):
@@ -48,9 +48,9 @@ def test_help(recording, snap_compare):
     app = on_recording(recording, at="+120")
 
     async def help_me(pilot):
-        await settle(pilot)
+        await still(pilot)
         await pilot.press("question_mark")
-        await settle(pilot)
+        await still(pilot)
         await pilot.pause(0.2)
 
     assert snap_compare(app, terminal_size=(100, 40), run_before=help_me)

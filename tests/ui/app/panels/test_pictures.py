@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.ui.app.script import settle
+from tests.ui.app.script import still
 from tests.ui.app.test_snapshots import on_recording
 
 PANELS = {
@@ -23,9 +23,9 @@ def test_a_panel_on_the_recording(recording, snap_compare, panel, size):
     app = on_recording(recording, at="+300")
 
     async def show(pilot):
-        await settle(pilot)
+        await still(pilot)
         for key in PANELS[panel]:
             await pilot.press(key)
-            await settle(pilot)
+            await still(pilot)
 
     assert snap_compare(app, terminal_size=size, run_before=show)
