@@ -24,6 +24,9 @@ class Fidelity:
     """Recorded passes that admitted somebody."""
     same_passes: int
     """Of them, those whose members are the members of a replayed pass too."""
+    overlap: float
+    """How much of their members recorded passes share with the replayed pass that is most like each: members of both
+    over members of either, on average over the passes."""
     exact: bool
     """Every pass has the same members, tokens and time."""
     ttft_error: float | None
@@ -49,10 +52,10 @@ class Fidelity:
     def score(self) -> float:
         """From 0 to 1, the least of three.
 
-        They are the share of passes with the same members, and what is left of 1 when the errors of time to first token
-        and of queue time as a whole, each as a share of the recorded mean time to first token, are taken off.
+        They are the overlap of passes, and what is left of 1 when the errors of time to first token and of queue time
+        as a whole, each as a share of the recorded mean time to first token, are taken off.
         """
-        worst = self.same_share
+        worst = self.overlap
         for error in (self.ttft_error, self.queue_error):
             if error is None or not self.ttft_mean:
                 continue
@@ -72,6 +75,8 @@ class Fidelity:
         if self.exact:
             return f"all {self.passes:,} passes reproduced exactly"
         told = f"{self.same_passes:,} of {self.passes:,} passes have the same members ({100 * self.same_share:.1f} %)"
+        if self.same_passes < self.passes:
+            told += f", all together share {100 * self.overlap:.1f} % of theirs"
         if self.ttft_error is not None:
             told += f", time to first token off by {_seconds(self.ttft_error)} of {_seconds(self.ttft_mean or 0)}"
         if self.queue_error is not None:
@@ -96,6 +101,7 @@ def fidelity_of(happened: Played, replayed: Played) -> Fidelity:
     return Fidelity(
         passes=len(happened.passes),
         same_passes=sum((then & now).values()),
+        overlap=_overlap(happened, replayed),
         exact=happened.passes == replayed.passes and all(one == other for one, other in [*ttft, *queue]),
         ttft_error=_as_a_whole(ttft),
         queue_error=_as_a_whole(queue),
@@ -104,6 +110,21 @@ def fidelity_of(happened: Played, replayed: Played) -> Fidelity:
         ttft_mean=_mean(recorded),
         compared=len(ttft),
     )
+
+
+def _overlap(happened: Played, replayed: Played) -> float:
+    """The mean of what recorded passes have in common with the replayed pass that is most like each."""
+    with_member: dict[int, list[frozenset[int]]] = {}
+    for each in replayed.passes:
+        members = frozenset(each.members)
+        for number in members:
+            with_member.setdefault(number, []).append(members)
+    shares = []
+    for each in happened.passes:
+        members = frozenset(each.members)
+        like = {other for number in members for other in with_member.get(number, ())}
+        shares.append(max((len(members & other) / len(members | other) for other in like), default=0.0))
+    return sum(shares) / len(shares) if shares else 0.0
 
 
 def _pairs(one: Played, other: Played, moment: str) -> list[tuple[int, int]]:

@@ -155,15 +155,23 @@ def test_everything_is_plain_data(sessions):
 
 def test_fidelity_is_the_least_of_its_parts():
     """Members, times to first token and queue times each bring it down; below the floor no conclusion is drawn."""
-    base = {"passes": 10, "exact": False, "ttft_mean": 2.0, "compared": 10, "ttft_each": 9.0, "queue_each": 9.0}
-    assert Fidelity(**base, same_passes=9, ttft_error=0.1, queue_error=0.0).score == pytest.approx(0.9)
-    assert Fidelity(**base, same_passes=10, ttft_error=0.5, queue_error=0.1).score == pytest.approx(0.75)
-    assert Fidelity(**base, same_passes=10, ttft_error=0.0, queue_error=0.6).score == pytest.approx(0.7)
-    assert Fidelity(**base, same_passes=10, ttft_error=9.0, queue_error=0.6).score == 0
-    low = Fidelity(**base, same_passes=6, ttft_error=0.1, queue_error=0.0)
+    base = {
+        "passes": 10,
+        "same_passes": 3,
+        "exact": False,
+        "ttft_mean": 2.0,
+        "compared": 10,
+        "ttft_each": 9.0,
+        "queue_each": 9.0,
+    }
+    assert Fidelity(**base, overlap=0.9, ttft_error=0.1, queue_error=0.0).score == pytest.approx(0.9)
+    assert Fidelity(**base, overlap=1.0, ttft_error=0.5, queue_error=0.1).score == pytest.approx(0.75)
+    assert Fidelity(**base, overlap=1.0, ttft_error=0.0, queue_error=0.6).score == pytest.approx(0.7)
+    assert Fidelity(**base, overlap=1.0, ttft_error=9.0, queue_error=0.6).score == 0
+    low = Fidelity(**base, overlap=0.6, ttft_error=0.1, queue_error=0.0)
     low.check(0.6)
     with pytest.raises(
-        FidelityError, match=r"fidelity 0\.60 is below 0\.70: 6 of 10 passes have the same members"
+        FidelityError, match=r"fidelity 0\.60 is below 0\.70: 3 of 10 passes have the same members"
     ) as told:
         low.check()
     assert "no conclusion can be drawn" in str(told.value)
@@ -201,6 +209,10 @@ def test_passes_are_matched_by_their_members_wherever_they_stand(run):
     assert not fidelity_of(happened, turned).exact
     twice = dataclasses.replace(happened, passes=happened.passes[:1] * 60)
     assert fidelity_of(happened, twice).same_passes == 1
+    assert fidelity_of(happened, twice).overlap == pytest.approx(1 / 60)
+    pairs = [dataclasses.replace(each, members=(each.members[0], each.members[0] + 1000)) for each in happened.passes]
+    halves = fidelity_of(happened, dataclasses.replace(happened, passes=tuple(pairs)))
+    assert (halves.same_passes, halves.overlap) == (0, pytest.approx(0.5))
 
 
 def test_an_early_stop_ends_the_replay(sessions):
