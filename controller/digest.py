@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from controller.recorder import encodable, refusal_key
-from controller.records import Digest, encode
+from controller.recorder import Appender, refusal_key
+from controller.records import Digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from controller.decision import PassResult
     from controller.recorder import Journal
-    from controller.records import AnyRecord, Pass
+    from controller.records import Pass
     from controller.request import Capacity
 
 DIGEST_BYTES: Final = 16
@@ -51,28 +51,15 @@ def digest_of_record(record: Pass) -> bytes:
     )  # fmt: skip
 
 
-class DigestRecorder:
+class DigestRecorder(Appender):
     """Stands where `Recorder` stands, on a rank that only says what it decided. One append a pass."""
 
-    __slots__ = ("_journal", "_key", "_pending", "_written", "passes", "revision")
+    __slots__ = ("_key", "_written")
 
     def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._pending: list[AnyRecord] = []
+        super().__init__(journal)
         self._key: tuple[int, ...] | None = None
         self._written = 0
-        self.passes = 0
-        self.revision = 0
-
-    def note(self, record: AnyRecord) -> None:
-        """Keep a record for the next append."""
-        self._pending.append(record)
-
-    def flush(self) -> None:
-        """Append what is pending, if anything is."""
-        if self._pending:
-            self._journal.append(encode(self._pending))
-            self._pending.clear()
 
     def passed(
         self,
@@ -100,11 +87,6 @@ class DigestRecorder:
             self._key = key
         self.flush()
         return number
-
-    def mend(self) -> None:
-        """Append what is pending but for the records that cannot be encoded, after an append failed of them."""
-        self._pending = encodable(self._pending)
-        self.flush()
 
     def settle(self, now_ns: int) -> None:
         """Append what is pending, and how far a refusal has repeated."""

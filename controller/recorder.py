@@ -52,7 +52,34 @@ def refusal_key(result: PassResult, revision: int, running: int) -> tuple[int, .
     return (*key, *others)
 
 
-def encodable(records: list[AnyRecord]) -> list[AnyRecord]:
+class Appender:
+    """What every recorder has: records that are pending, and the journal they go to in one append."""
+
+    __slots__ = ("_journal", "_pending", "passes", "revision")
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._pending: list[AnyRecord] = []
+        self.passes = 0
+        self.revision = 0
+
+    def note(self, record: AnyRecord) -> None:
+        """Keep a record for the next append."""
+        self._pending.append(record)
+
+    def flush(self) -> None:
+        """Append what is pending, if anything is."""
+        if self._pending:
+            self._journal.append(encode(self._pending))
+            self._pending.clear()
+
+    def mend(self) -> None:
+        """Append what is pending but for the records that cannot be encoded, after an append failed of them."""
+        self._pending = _encodable(self._pending)
+        self.flush()
+
+
+def _encodable(records: list[AnyRecord]) -> list[AnyRecord]:
     """Those of the records that can be encoded."""
     found = []
     for record in records:
@@ -100,28 +127,15 @@ class _Held:
         )  # fmt: skip
 
 
-class Recorder:
+class Recorder(Appender):
     """Writes one run's records on one rank. Times are nanoseconds of the run's clock."""
 
-    __slots__ = ("_held", "_journal", "_pending", "estimator", "passes", "revision")
+    __slots__ = ("_held", "estimator")
 
     def __init__(self, journal: Journal, estimator: BatchEstimator | None = None) -> None:
-        self._journal = journal
-        self._pending: list[AnyRecord] = []
+        super().__init__(journal)
         self._held: _Held | None = None
         self.estimator = estimator
-        self.passes = 0
-        self.revision = 0
-
-    def note(self, record: AnyRecord) -> None:
-        """Keep a record for the next append."""
-        self._pending.append(record)
-
-    def flush(self) -> None:
-        """Append what is pending, if anything is."""
-        if self._pending:
-            self._journal.append(encode(self._pending))
-            self._pending.clear()
 
     def passed(
         self,
@@ -175,11 +189,6 @@ class Recorder:
         )
         self.flush()
         return number
-
-    def mend(self) -> None:
-        """Append what is pending but for the records that cannot be encoded, after an append failed of them."""
-        self._pending = encodable(self._pending)
-        self.flush()
 
     def settle(self, now_ns: int) -> None:
         """Append what is pending, and how far a refusal has repeated if that was not written for a second."""
