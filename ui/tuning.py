@@ -1,17 +1,16 @@
 """A search as people see it: its progress, its frontier, and why the chosen point was chosen."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn
 
 from controller.knobs import SPEC_BY_NAME
 from store.words import counted, size
 from ui.comparing import ROWS
-from ui.output import cell, data, narrate, narration, print_table, printable
+from ui.output import cell, data, narrate, print_table
+from ui.progress import LongProgress
 from ui.whatif.choice import Choice
 from ui.whatif.comparison import Comparison
 from ui.whatif.figures import Figures
@@ -24,56 +23,20 @@ _SHOWN_AS: Final = {name: shown for _, name, shown in ROWS}
 _TIME, _BYTES, _NUMBER = (_SHOWN_AS[name] for name in ("ttft_p50", "peak_buffer", "tokens_per_second"))
 
 
-class SearchProgress:
-    """The progress of a search on stderr: a bar on a terminal, a line now and then elsewhere."""
-
-    LINE_EVERY_S: Final = 5.0
+class SearchProgress(LongProgress):
+    """The progress of a search."""
 
     def __init__(self, points: int, aim: Aim) -> None:
+        super().__init__(BarColumn(bar_width=24), MofNCompleteColumn(), begins="", total=points)
         self._aim = aim
-        self._told = time.perf_counter()
         self._points = points
-        self._bar: Progress | None = None
-        console = narration()
-        if console.is_terminal:
-            self._bar = Progress(
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TextColumn("{task.description}"),
-                TimeElapsedColumn(),
-                console=console,
-                transient=True,
-            )
-            self._task = self._bar.add_task("", total=points)
 
     def show(self, done: int, best: Point | None) -> None:
         """Tell how many points were tried, and the best so far."""
         words = "no point keeps the bounds yet"
         if best is not None:
             words = f"best {self._aim.metric} {shown(self._aim.metric, self._aim.of(best.figures))}"
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, description=words)
-        elif time.perf_counter() - self._told >= self.LINE_EVERY_S:
-            self._told = time.perf_counter()
-            narrate(f"{done:,} of {counted(self._points, 'point')}, {words}")
-
-    def say(self, text: str) -> None:
-        """One remark, above the bar where there is one."""
-        if self._bar is None:
-            narrate(text)
-        else:
-            self._bar.console.print(printable(text), markup=False, soft_wrap=True)
-
-    def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self.tell(done, words, f"{done:,} of {counted(self._points, 'point')}, {words}")
 
 
 def shown(metric: str, value: float | None) -> str:
