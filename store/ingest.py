@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import sqlite3
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
@@ -16,11 +14,12 @@ from estimator.errors import RecordError
 from store import digests, ranks
 from store.alarms import AlarmWatch
 from store.database import BUSY_MS, failures, open_for_writing, wal_bytes
+from store.garbage import no_garbage
 from store.retention import Retention
 from store.rows import Rows, write_alarms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
     from types import TracebackType
 
@@ -78,7 +77,7 @@ class Ingest:
         """Take frames in, and return how many. Raises StorageError if the database cannot take them."""
         taken = 0
         for chunk in _chunks(frames):
-            with failures(self.database), _no_garbage():
+            with failures(self.database), no_garbage():
                 self._take(chunk)
                 self._tend()
             taken += len(chunk)
@@ -220,18 +219,6 @@ class Ingest:
 
     def _execute(self, sql: str, values: tuple[object, ...] = ()) -> sqlite3.Cursor:
         return self._connection.execute(sql, values)
-
-
-@contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Leave the cycle collector out: rows make no cycles, and looking for some takes a quarter of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _chunks(frames: Iterable[Frame]) -> Iterable[list[Frame]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,10 +12,11 @@ from controller.knob_turning import FIXED
 from controller.knobs import Knobs
 from controller.limits import effective
 from controller.vocabulary import Gate
+from store.garbage import no_garbage
 from ui.whatif.requests import workload_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from controller.engines.replay import Progress
     from ui.whatif.recorded import Recorded
@@ -246,15 +245,3 @@ def _passed(seen: QuietPass, numbers: list[int], begin_ns: int) -> Passed:
 
 def _back(at_ns: int | None, begin_ns: int) -> int | None:
     return None if at_ns is None else at_ns + begin_ns
-
-
-@contextmanager
-def no_garbage() -> Iterator[None]:
-    """Leave the cycle collector out: a replay makes no cycles to speak of, and looking for some takes a while."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
