@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from estimator.batch import BatchEstimator
 from estimator.errors import InputError
 from estimator.estimate import Estimate
 from gpu_probe.device import describe, gib
@@ -74,6 +75,16 @@ def pieces_of(estimate: Estimate) -> list[int]:
     """Return the bytes of each buffer alive at an estimate's peak, largest first."""
     alive = [estimate.buffers.get(name, 0) for name in estimate.live[estimate.peak_phase]]
     return sorted((size for size in alive if size), reverse=True)
+
+
+def chunk_pieces(estimator: BatchEstimator | None, chunk: int | None) -> list[int] | None:
+    """Return the bytes of each buffer that a full chunk of `chunk` tokens has alive at its peak, largest first.
+
+    None without an estimator, or where prompts are not cut into chunks.
+    """
+    if estimator is None or chunk is None:
+        return None
+    return pieces_of(estimator.explain(estimator.add(estimator.empty, 0, chunk)))
 
 
 def shape_pieces(asked: int, pieces: Sequence[int] | None = None) -> list[int]:
@@ -188,4 +199,4 @@ def _why(result: SmokeResult, reason: str) -> str:
     )
 
 
-__all__ = ["Held", "SmokeError", "SmokeResult", "pieces_of", "shape_pieces", "smoke"]
+__all__ = ["Held", "SmokeError", "SmokeResult", "chunk_pieces", "pieces_of", "shape_pieces", "smoke"]

@@ -33,7 +33,7 @@ from estimator.batch import BatchEstimator
 from estimator.context import RunContext
 from estimator.errors import GlassgateError, StorageError
 from estimator.presets import model as geometry_of
-from gpu_probe.smoke import pieces_of
+from gpu_probe.smoke import chunk_pieces
 from gpu_probe.smoke import smoke as smoke_device
 from store.collect import Collector
 from store.words import size
@@ -218,10 +218,7 @@ def try_smoke(options: ReplayOptions, estimator: BatchEstimator | None) -> Smoke
     if options.smoke == "off" or asked is None:
         return None
     narrate(f"smoke allocation of {size(asked)} on {options.smoke_device}")
-    pieces = None
-    chunk = options.knobs.chunked_prefill_size
-    if estimator is not None and chunk is not None:  # the buffers a full chunk has alive at its peak
-        pieces = pieces_of(estimator.explain(estimator.add(estimator.empty, 0, chunk)))
+    pieces = chunk_pieces(estimator, options.knobs.chunked_prefill_size)
     result = smoke_device(options.smoke_device, asked, pieces, clock=lambda: 0)
     if options.smoke == "require":
         result.check()

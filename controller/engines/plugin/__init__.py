@@ -9,6 +9,7 @@ Nothing here imports an engine, torch, OpenTelemetry, SQLite or pydantic. A plug
 - `announce_run()` where the engine's processes are started, so that all ranks share the run's id.
 - `EngineRecord.begin(EngineIdentity(...), settings, Faults("SGLang"))` in each scheduler process, once pool and ranks
   are known. It starts the collector beside the engine.
+- `begin_or_stand_aside(...)` around that start, and `warn_or_refuse(...)` for a smoke allocation that failed somewhere.
 - In each pass: `record.passed(...)` with what `Recorder.passed` takes, before the batch is returned. What the plug-in
   does beside that stands under `faults.add` or `faults.contained`, with the stock class behind it.
 - `record.arrived(...)`, `record.note(...)` for what happens between passes.
@@ -25,6 +26,8 @@ from controller.engines.plugin.identity import EngineIdentity
 from controller.engines.plugin.record import EngineRecord
 from controller.engines.plugin.run_id import announce_run, shared_run_id
 from controller.engines.plugin.settings import PluginSettings, check_settings, read_settings, switched_on
+from controller.engines.plugin.smoke import warn_or_refuse
+from controller.engines.plugin.start import begin_or_stand_aside
 from controller.engines.plugin.status import Http, InProcess, NoWay, PluginStatus, read_status
 from controller.engines.plugin.supported import SGLANG, SUPPORTED, VLLM, fit
 
@@ -41,6 +44,7 @@ __all__ = [
     "PluginSettings",
     "PluginStatus",
     "announce_run",
+    "begin_or_stand_aside",
     "check_settings",
     "fit",
     "from_numbers",
@@ -50,4 +54,5 @@ __all__ = [
     "shared_run_id",
     "switched_on",
     "to_numbers",
+    "warn_or_refuse",
 ]

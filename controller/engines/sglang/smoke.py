@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sglang.srt.runtime_context import get_device
 
+from controller.engines.plugin import warn_or_refuse
 from controller.records import Smoke
-from gpu_probe.smoke import pieces_of, smoke
+from gpu_probe.smoke import chunk_pieces, smoke
 
 if TYPE_CHECKING:
     from controller.engines.sglang.settings import EngineSettings
-
-_log: Final = logging.getLogger("glassgate")
 
 
 def smoke_rank(scheduler: Any, found: EngineSettings) -> Smoke | None:
@@ -29,13 +27,7 @@ def smoke_rank(scheduler: Any, found: EngineSettings) -> Smoke | None:
     mine = _allocate(scheduler, found, asked)
     answers = scheduler.world_group.all_gather_object((mine.device, mine.passed, mine.why))
     failed = [f"rank {rank} ({device}): {why}" for rank, (device, passed, why) in enumerate(answers) if not passed]
-    for line in failed:
-        _log.log(logging.ERROR if wanted == "require" else logging.WARNING, "glassgate: %s", line)
-    if failed and wanted == "require":
-        raise SystemExit(
-            f"glassgate: the start is refused, since GLASSGATE_SMOKE is require and {len(failed)} of {len(answers)} "
-            f"ranks cannot hold max_buffer_bytes: {failed[0]}"
-        )
+    warn_or_refuse(failed, len(answers), "ranks", wanted)
     return mine
 
 
@@ -46,14 +38,7 @@ def _allocate(scheduler: Any, found: EngineSettings, asked: int) -> Smoke:
         device = f"{device}:{int(get_device().gpu_id)}"
     at_ns = time.monotonic_ns()
     try:
-        return Smoke(**smoke(device, asked, _pieces(found)).record_fields())
+        pieces = chunk_pieces(found.estimate.estimator, found.settings.knobs.chunked_prefill_size)
+        return Smoke(**smoke(device, asked, pieces).record_fields())
     except Exception as error:  # noqa: BLE001 - the other ranks wait for an answer, whatever it is
         return Smoke(at_ns, device, asked, 0, 0, 0, passed=False, why=str(error))
-
-
-def _pieces(found: EngineSettings) -> list[int] | None:
-    """The buffers that a full chunk has alive at its peak; None without an estimate."""
-    estimator, chunk = found.estimate.estimator, found.settings.knobs.chunked_prefill_size
-    if estimator is None or chunk is None:
-        return None
-    return pieces_of(estimator.explain(estimator.add(estimator.empty, 0, chunk)))

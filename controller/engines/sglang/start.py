@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sglang.srt.managers.schedule_policy import PrefillAdder
 from sglang.srt.runtime_context import get_disagg, get_parallel
 
-from controller.engines.plugin import SGLANG, EngineIdentity, EngineRecord, Faults, Http, fit, shared_run_id
+from controller.engines.plugin import (
+    SGLANG,
+    EngineIdentity,
+    EngineRecord,
+    Faults,
+    Http,
+    begin_or_stand_aside,
+    fit,
+    shared_run_id,
+)
 from controller.engines.sglang.desk import Desk
 from controller.engines.sglang.hits import LoadWatch
 from controller.engines.sglang.model import served_name
@@ -20,7 +29,6 @@ from controller.engines.sglang.terms import Terms
 from controller.engines.sglang.turning import KnobHandlers
 from controller.engines.sglang.watch import SchedulerWatch, no_hit_of
 from controller.limits import effective
-from estimator.errors import GlassgateError
 
 if TYPE_CHECKING:
     from controller.engines.sglang.settings import EngineSettings
@@ -36,16 +44,7 @@ def begin_watch(scheduler: Any) -> SchedulerWatch | None:
 
     Raises SystemExit where the operator's settings cannot be followed.
     """
-    try:
-        fits = fit(SGLANG)
-        if not fits.supported:
-            raise RuntimeError(fits.words)  # noqa: TRY301 - told like whatever else keeps the watch out
-        return _begin(scheduler)
-    except GlassgateError as error:
-        raise SystemExit(f"glassgate: {error}") from None
-    except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
-        FAULTS.add("sglang.start", error, _LOST)
-        return None
+    return begin_or_stand_aside(SGLANG, FAULTS, "sglang.start", _LOST, lambda: _begin(scheduler))
 
 
 class Place(NamedTuple):

@@ -6,21 +6,19 @@ not, so that all ranks agree.
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.engines.plugin import warn_or_refuse
 from controller.engines.vllm.settings import engine_settings
 from controller.records import Smoke
 from estimator.errors import GlassgateError
-from gpu_probe.smoke import pieces_of, smoke
+from gpu_probe.smoke import chunk_pieces, smoke
 
 if TYPE_CHECKING:
     from vllm.v1.executor.abstract import Executor
 
-    from controller.engines.vllm.settings import EngineSettings
 
-_log: Final = logging.getLogger("glassgate")
 PENDING: Final[list[Smoke]] = []
 """What was found in this process before there was a record to write it to."""
 
@@ -36,7 +34,8 @@ def smoke_workers(executor: Executor) -> None:
     if asked is None or wanted == "off":
         return
     try:
-        answers: list[dict[str, Any]] = executor.collective_rpc(allocate, args=(asked, _pieces(found)))
+        pieces = chunk_pieces(found.estimate.estimator, found.settings.knobs.chunked_prefill_size)
+        answers: list[dict[str, Any]] = executor.collective_rpc(allocate, args=(asked, pieces))
     except Exception as error:
         if wanted == "require":
             raise SystemExit(
@@ -48,13 +47,7 @@ def smoke_workers(executor: Executor) -> None:
     failed = [
         f"worker {answer['rank']}: {answer['smoke']['why']}" for answer in answers if not answer["smoke"]["passed"]
     ]
-    for line in failed:
-        _log.log(logging.ERROR if wanted == "require" else logging.WARNING, "glassgate: %s", line)
-    if failed and wanted == "require":
-        raise SystemExit(
-            f"glassgate: the start is refused, since GLASSGATE_SMOKE is require and {len(failed)} of {len(answers)} "
-            f"workers cannot hold max_buffer_bytes: {failed[0]}"
-        )
+    warn_or_refuse(failed, len(answers), "workers", wanted)
 
 
 def allocate(worker: Any, asked: int, pieces: list[int] | None) -> dict[str, Any]:
@@ -72,11 +65,3 @@ def allocate(worker: Any, asked: int, pieces: list[int] | None) -> dict[str, Any
             "passed": False, "why": str(error),
         }  # fmt: skip
     return {"rank": int(worker.rank), "smoke": found}
-
-
-def _pieces(found: EngineSettings) -> list[int] | None:
-    """The buffers that a full chunk has alive at its peak; None without an estimate."""
-    estimator, chunk = found.estimate.estimator, found.settings.knobs.chunked_prefill_size
-    if estimator is None or chunk is None:
-        return None
-    return pieces_of(estimator.explain(estimator.add(estimator.empty, 0, chunk)))

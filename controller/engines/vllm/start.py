@@ -7,7 +7,7 @@ import os
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.engines.plugin import VLLM, EngineIdentity, EngineRecord, Faults, fit
+from controller.engines.plugin import VLLM, EngineIdentity, EngineRecord, Faults, begin_or_stand_aside, fit
 from controller.engines.vllm.model import model_name
 from controller.engines.vllm.pool import KvPool
 from controller.engines.vllm.settings import FIXED, engine_settings
@@ -15,7 +15,6 @@ from controller.engines.vllm.smoke import PENDING
 from controller.engines.vllm.soft import SoftGates
 from controller.engines.vllm.watch import SchedulerWatch
 from controller.limits import effective
-from estimator.errors import GlassgateError
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
 FAULTS: Final = Faults("vLLM")
 """What has failed of ours in this process."""
+_LOST: Final = "the stock scheduler decides, and nothing is recorded"
 
 _HOST_CACHES: Final = ("OffloadingConnector",)
 """Connectors of vLLM that are a cache on the host; any other may bring KV that nobody can compute again."""
@@ -39,16 +39,7 @@ def begin_watch(scheduler: Any) -> SchedulerWatch | None:
 
     Raises SystemExit where the operator's settings cannot be followed.
     """
-    try:
-        fits = fit(VLLM)
-        if not fits.supported:
-            raise RuntimeError(fits.words)  # noqa: TRY301 - told like whatever else keeps the watch out
-        return _begin(scheduler)
-    except GlassgateError as error:
-        raise SystemExit(f"glassgate: {error}") from None
-    except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
-        FAULTS.add("vllm.start", error, "the stock scheduler decides, and nothing is recorded")
-        return None
+    return begin_or_stand_aside(VLLM, FAULTS, "vllm.start", _LOST, lambda: _begin(scheduler))
 
 
 def _begin(scheduler: Any) -> SchedulerWatch:

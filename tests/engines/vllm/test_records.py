@@ -219,7 +219,9 @@ def test_a_failure_of_ours_leaves_the_stock_scheduler(scene, tiny_model, monkeyp
 def test_a_version_that_was_not_tested_is_left_alone(glassgate, home, tiny_model, monkeypatch):
     """With an unknown vLLM the scheduler is the stock one, and nothing is recorded."""
     glassgate()
-    monkeypatch.setattr(start, "fit", lambda _: Fit("9.9.9", False, "vllm 9.9.9 is not a version"))
+    monkeypatch.setattr(
+        "controller.engines.plugin.start.fit", lambda _: Fit("9.9.9", False, "vllm 9.9.9 is not a version")
+    )
     scheduler = bare.build(GlassgateScheduler, bare.configure(str(tiny_model)))
     assert scheduler._glassgate is None
     scheduler.add_request(bare.request("a"))
