@@ -5,9 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from store import tables, tables_2, tables_3
 from store.database import failures, open_for_reading, wal_bytes
-from store.schema import APPLICATION_ID, VERSION, version_of
+from store.schema import APPLICATION_ID, TABLE_NAMES, VERSION, version_of
 from store.words import count, counted, size
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def stats(database: Path) -> Stats:
     try:
         with failures(database):
             connection.execute("BEGIN")
-            held = [_table(connection, name) for name in _table_names()]
+            held = [_table(connection, name) for name in TABLE_NAMES]
             pages, free, page = _pages(connection)
     finally:
         connection.close()
@@ -91,10 +90,6 @@ def stats(database: Path) -> Stats:
         decisions,
         (pages - free) * page / decisions if decisions else None,
     )
-
-
-def _table_names() -> tuple[str, ...]:
-    return (*tables.TABLE_NAMES, *tables_2.TABLE_NAMES, *tables_3.TABLE_NAMES)
 
 
 def _damage(connection: sqlite3.Connection) -> list[str]:

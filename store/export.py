@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from estimator.errors import StorageError, UsageError
-from store import tables, tables_2, tables_3
 from store.database import failures, open_for_reading
 from store.runs import find_run
+from store.schema import TABLE_NAMES
 
 if TYPE_CHECKING:
     import sqlite3
@@ -29,9 +29,8 @@ _MADE_FOR_US: Final = frozenset({"alarm_watch", "cursors", "digests", "pruned_re
 
 # Children before the tables they refer to; words and runs last.
 _LAST: Final = ("requests", "passes", "alarm_kinds", "gates", "reasons", "outcomes", "verdicts", "host_hits", "parts")
-_ALL: Final = (*tables.TABLE_NAMES, *tables_2.TABLE_NAMES, *tables_3.TABLE_NAMES)
 EXPORTED: Final = (
-    *(name for name in _ALL if name not in {*_LAST, *_MADE_FOR_US, "runs"}), *_LAST, "runs"
+    *(name for name in TABLE_NAMES if name not in {*_LAST, *_MADE_FOR_US, "runs"}), *_LAST, "runs"
 )  # fmt: skip
 """The tables that are exported, in that order."""
 

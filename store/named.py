@@ -37,7 +37,7 @@ _HOST_HIT_SKIPS: Final = NamedQuery(
     sum(d.outcome IN (0, 1)) AS admitted,
     sum(CASE WHEN d.outcome IN (0, 1) THEN d.matched_tokens ELSE 0 END) AS recomputed_tokens
 FROM decisions d INDEXED BY decisions_skip JOIN host_hits h ON h.id = d.host_hit
-WHERE d.run = :run AND d.host_hit BETWEEN 2 AND 7 AND d.matched_tokens > 0
+WHERE d.run = :run AND d.host_hit > 1 AND d.matched_tokens > 0
 GROUP BY d.host_hit ORDER BY 5 DESC, 3 DESC LIMIT :limit""",
 )
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from controller.vocabulary import SOFT_GATES, Gate, HostHit, Outcome, Reason, Verdict, unit_of
 from estimator import PARTS
-from store import tables, tables_2, tables_3, views
+from store import tables, tables_2, tables_3, tables_4, views
 from store.alarms import ALARMS
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from sqlite_utils import Database
 
@@ -19,37 +20,39 @@ APPLICATION_ID: Final = 0x474C4753
 """`GLGS` in the file's header: by it a database is known as ours."""
 
 
-def _first(database: Database) -> None:
-    for statement in (*tables.TABLES, *tables.INDEXES):
-        database.conn.execute(statement)
-    for name, sql in views.VIEWS.items():
-        database.create_view(name, sql)
+def _step(statements: Iterable[str], made: Mapping[str, str]) -> Callable[[Database], None]:
+    """A migration that runs statements, and then makes or makes anew some views."""
+
+    def migrate(database: Database) -> None:
+        for statement in statements:
+            database.conn.execute(statement)
+        for name, sql in made.items():
+            database.create_view(name, sql, replace=True)
+
+    return migrate
 
 
-def _alarms_and_pruning(database: Database) -> None:
-    for index in tables_2.DROPPED:
-        database.conn.execute(f"DROP INDEX {index}")
-    for statement in (*tables_2.TABLES, *tables_2.INDEXES):
-        database.conn.execute(statement)
-    for name, sql in tables_2.VIEWS.items():
-        database.create_view(name, sql)
-
-
-def _requests_of_changes(database: Database) -> None:
-    for statement in (*tables_3.STATEMENTS, *tables_3.TABLES, *tables_3.INDEXES):
-        database.conn.execute(statement)
-    for name, sql in tables_3.VIEWS.items():
-        database.create_view(name, sql, replace=True)
+def _without(indexes: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"DROP INDEX {index}" for index in indexes)
 
 
 MIGRATIONS: Final[tuple[tuple[str, Callable[[Database], None]], ...]] = (
-    ("0001_first", _first),
-    ("0002_alarms_and_pruning", _alarms_and_pruning),
-    ("0003_requests_of_changes", _requests_of_changes),
+    ("0001_first", _step((*tables.TABLES, *tables.INDEXES), views.VIEWS)),
+    (
+        "0002_alarms_and_pruning",
+        _step((*_without(tables_2.DROPPED), *tables_2.TABLES, *tables_2.INDEXES), tables_2.VIEWS),
+    ),
+    ("0003_requests_of_changes", _step((*tables_3.STATEMENTS, *tables_3.TABLES, *tables_3.INDEXES), tables_3.VIEWS)),
+    ("0004_every_skipped_hit", _step((*_without(tables_4.DROPPED), *tables_4.INDEXES), {})),
 )
 """Name and function of each migration. One that was released is never changed; a change of the schema adds one."""
 
 VERSION: Final = len(MIGRATIONS)
+
+TABLE_NAMES: Final = tuple(
+    re.findall(r"CREATE TABLE (\w+)", " ".join((*tables.TABLES, *tables_2.TABLES, *tables_3.TABLES)))
+)
+VIEW_NAMES: Final = tuple(dict.fromkeys((*views.VIEWS, *tables_2.VIEWS, *tables_3.VIEWS)))
 
 
 def carry_forward(connection: sqlite3.Connection) -> None:

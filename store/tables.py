@@ -6,7 +6,6 @@ Times are integer nanoseconds of the run's clock; `runs.wall_ns` is the Unix tim
 A table of rows that belong to a run is clustered by its key, so that a run, a pass or a request is one range.
 """
 
-import re
 from typing import Final
 
 TABLES: Final = (
@@ -139,5 +138,3 @@ INDEXES: Final = (
     # can-never
     "CREATE INDEX decisions_refused ON decisions (run) WHERE outcome = 4",
 )
-
-TABLE_NAMES: Final = tuple(re.findall(r"CREATE TABLE (\w+)", " ".join(TABLES)))

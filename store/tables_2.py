@@ -1,6 +1,5 @@
 """What schema version 2 adds: alarms, what was pruned, words for buffer parts, and an index that serves more."""
 
-import re
 from typing import Final
 
 from store.views import with_iso
@@ -85,5 +84,3 @@ FROM passes p CROSS JOIN json_each(p.parts) j JOIN parts w ON w.id = j.key""",
 }
 
 VIEWS: Final = {name: with_iso(sql) for name, sql in _VIEWS.items()}
-
-TABLE_NAMES: Final = tuple(re.findall(r"CREATE TABLE (\w+)", " ".join(TABLES)))

@@ -1,6 +1,5 @@
 """What schema version 3 adds: who asked for a knob change and by which request, ranks compared by digest, indexes."""
 
-import re
 from typing import Final
 
 from store.views import with_iso
@@ -49,5 +48,3 @@ FROM knob_changes c JOIN runs r ON r.id = c.run""",
 
 VIEWS: Final = {name: with_iso(sql) for name, sql in _VIEWS.items()}
 """Views of version 2 that show more."""
-
-TABLE_NAMES: Final = tuple(re.findall(r"CREATE TABLE (\w+)", " ".join(TABLES)))

@@ -71,6 +71,18 @@ def test_host_hit_skips_counts_what_was_computed_again(busy):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("cause", [each for each in HostHit if each.status == "skipped"], ids=lambda each: each.word)
+def test_host_hit_skips_knows_every_cause(database, world, cause):
+    """Whatever kept a host hit from being loaded, in a replay or in an engine, `host-hit-skips` has it by its word."""
+    engine = world()
+    engine.arrive("a", 0, 2000, host_tokens=1024, resident_tokens=1024)
+    engine.load_answer = LoadAnswer(0, cause)
+    engine.step(10)
+    engine.into(database)
+    (found,) = run_query(database, "host-hit-skips").as_dicts()
+    assert (found["reason"], found["looks"], found["recomputed_tokens"]) == (cause.word, 1, 1024)
+
+
 def test_slowest_waits_says_on_what(busy):
     """`slowest-waits` lists the longest waits first, with the gate that held most of each, as `why` tells it."""
     answer = run_query(busy, "slowest-waits").as_dicts()
