@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from controller.journal import Frame
+    from store.retention import Retention
 
 SINK: Final = "sqlite"
 """The name under which the journal knows the store, so that it keeps what the store has not read."""
@@ -37,11 +38,13 @@ class SqliteSink:
 
     name = SINK
 
-    def __init__(self, run: RunDirectory, database: Path, *, busy_ms: int = BUSY_MS) -> None:
+    def __init__(
+        self, run: RunDirectory, database: Path, *, busy_ms: int = BUSY_MS, retention: Retention | None = None
+    ) -> None:
         info = run.info
         self._run, self._rank = info.run_id, info.rank
         self._journal = run.journal
-        self.ingest = Ingest(database, info.run_id, info.rank, busy_ms=busy_ms)
+        self.ingest = Ingest(database, info.run_id, info.rank, busy_ms=busy_ms, retention=retention)
         self._delivered = self._failures = self._last_delivery_ns = 0
         self._last_error = ""
         self._told: Cursor | None = None

@@ -19,6 +19,7 @@ from store.collect import SqliteSink
 from store.forward import Forwarder
 from store.lag import JournalHead
 from store.pipe import Pipe
+from store.retention import DEFAULT_MAX_BYTES, Retention
 from store.standing import Standing, read_alarms, write_standings
 
 if TYPE_CHECKING:
@@ -60,6 +61,10 @@ class Plan:
     """Sinks whose place is given up, so that they hold no journal back; one that is used again begins anew."""
     once: bool = False
     shutdown_seconds: float = SHUTDOWN_SECONDS
+    max_bytes: int = DEFAULT_MAX_BYTES
+    """The size each database is kept below, by dropping the oldest."""
+    keep_days: float | None = None
+    """What ended so many days ago is dropped; None keeps it as long as the size allows."""
 
 
 class Watcher(Protocol):
@@ -296,7 +301,9 @@ class Follower:
         try:
             for name in self._plan.forget:
                 remove_cursor(run.journal, name)
-            pipes["sqlite"] = Pipe(run, SqliteSink(run, self._plan.database(run), busy_ms=_BUSY_MS))
+            retention = Retention(self._plan.max_bytes, self._plan.keep_days)
+            sqlite = SqliteSink(run, self._plan.database(run), busy_ms=_BUSY_MS, retention=retention)
+            pipes["sqlite"] = Pipe(run, sqlite)
             for name, make in self._plan.sinks.items():
                 pipes[name] = Pipe(run, make(run))
             return _Followed(run, lock, pipes)

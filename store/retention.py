@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 DEFAULT_MAX_BYTES: Final = 10 << 30
 """The size a database is kept below unless told otherwise."""
 REMEMBERED: Final = 20_000_000
-"""So many pruned requests are known by a hash of their id, 16 bytes each; beyond that the oldest are forgotten."""
+"""So many pruned requests are known by a hash of their id, some 24 bytes each; beyond that the oldest are forgotten."""
 
+_REMEMBERED_SHARE: Final = 16
+_REMEMBERED_BYTES: Final = 24
+"""What is remembered takes about one part in so many of a bound on size, at so many bytes a request."""
 _DAY_NS: Final = 24 * 3600 * 1_000_000_000
 _LOW_WATER: Final = 0.9
 """Pruning for size goes on down to this part of the bound, so that it is not needed again at once."""
@@ -93,11 +96,11 @@ class Retention:
         """Prune what is beyond the bounds; sizes are looked at in every call, ages hourly. Raises sqlite3.Error."""
         dropped: tuple[Pruned, ...] = ()
         if self._max_bytes is not None and _bytes_in_use(connection) > self._max_bytes:
-            dropped = _Pruner(connection, time.time_ns()).for_size(self._max_bytes)
+            dropped = _Pruner(connection, time.time_ns(), self._max_bytes).for_size(self._max_bytes)
         hour = time.time_ns() // (_DAY_NS // 24)
         if self._keep_days is not None and hour != self._looked_day:
             self._looked_day = hour
-            dropped += _Pruner(connection, time.time_ns()).for_age(self._keep_days)
+            dropped += _Pruner(connection, time.time_ns(), self._max_bytes).for_age(self._keep_days)
         return dropped
 
 
@@ -115,7 +118,7 @@ def prune(
     connection = open_for_writing(database)
     try:
         with failures(database):
-            pruner = _Pruner(connection, time.time_ns() if now_ns is None else now_ns, dry_run=dry_run)
+            pruner = _Pruner(connection, time.time_ns() if now_ns is None else now_ns, max_bytes, dry_run=dry_run)
             before = _bytes_in_use(connection)
             dropped: tuple[Pruned, ...] = ()
             if keep_days is not None:
@@ -145,9 +148,15 @@ def _bytes_in_use(connection: sqlite3.Connection) -> int:
 class _Pruner:
     """Drops, or says what it would drop. Raises sqlite3.Error."""
 
-    def __init__(self, connection: sqlite3.Connection, now_ns: int, *, dry_run: bool = False) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, now_ns: int, max_bytes: int | None, *, dry_run: bool = False
+    ) -> None:
         self._connection = connection
         self._now_ns = now_ns
+        # Ids alone must not come to fill a small database.
+        self._remembered = (
+            REMEMBERED if max_bytes is None else min(REMEMBERED, max_bytes // (_REMEMBERED_SHARE * _REMEMBERED_BYTES))
+        )
         self._dry_run = dry_run
         self._gone: dict[int, int] = {}
         """By run, the last pass dropped; the run's last one when all of it went."""
@@ -348,7 +357,7 @@ class _Pruner:
             "SELECT id, remembered FROM pruned WHERE remembered > 0 ORDER BY id DESC"
         ).fetchall():
             remembered += requests
-            if remembered > REMEMBERED:
+            if remembered > self._remembered:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._connection.execute("DELETE FROM pruned_requests WHERE pruned = ?", (note,))
                 self._connection.execute("UPDATE pruned SET remembered = 0 WHERE id = ?", (note,))

@@ -1,6 +1,7 @@
 """The options that several commands share."""
 
 import math
+import re
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -11,6 +12,8 @@ import click
 from controller.knobs import KNOB_SPECS, KnobSpec
 
 _METAVARS: Final = {"bytes": "SIZE|off", "limit": "N|off", "switch": "on|off", "int": "N"}
+
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 
@@ -77,6 +80,21 @@ class Finite(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a number in a range", param, ctx)
         return number
+
+
+class Bytes(click.ParamType[Any]):
+    """A size in bytes, such as 500MiB, 10GiB or 1000000."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The size in bytes."""
+        if isinstance(value, int):
+            return value
+        read = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
+        if read is None:
+            self.fail(f"{value!r} is no size; write for instance 500MiB or 10GiB", param, ctx)
+        return int(float(read[1]) * _UNITS[read[2].upper()])
 
 
 class Size(click.ParamType[Any]):

@@ -426,3 +426,15 @@ def test_once_ends_beside_an_engine_that_never_rests(tmp_path):
             assert len(in_database(run)[0]) >= before
         finally:
             engine.kill()
+
+
+def test_a_follower_keeps_its_databases_within_its_plan(tmp_path):
+    """A bound on size in the plan holds for the database it fills: the oldest passes go, and that is noted."""
+    run = recorded(tmp_path)
+    follow(run)
+    whole = (run.path / "glassgate.db").stat().st_size
+    (run.path / "glassgate.db").unlink()
+    (run.journal / "cursors" / "sqlite").unlink()
+    follow(run, max_bytes=whole // 2)
+    assert (run.path / "glassgate.db").stat().st_size <= whole // 2
+    assert run_query(run.path / "glassgate.db", "SELECT sum(passes) > 0 FROM pruned").rows == [(1,)]

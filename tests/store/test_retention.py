@@ -226,6 +226,27 @@ def test_recording_keeps_the_database_within_its_bound(database, world):
     assert sound(database)
 
 
+def test_ids_of_pruned_requests_never_fill_a_small_database(database, world):
+    """However long a run goes on in a bound, the ids remembered take a small part of it and the passes most."""
+    engine = world()
+    bound = 500_000
+    with Ingest(database, "run-1", retention=Retention(max_bytes=bound)) as ingest:
+        for number in range(12_000):
+            engine.arrive(f"r{number}", number, 100)
+            engine.step(number + 0.5)
+            engine.finish(f"r{number}", number + 0.7)
+            if number % 500 == 499:
+                ingest.feed(engine.frames()[ingest.cursor.seq if ingest.cursor else 0 :])
+        remembered, most = (
+            ingest._connection.execute(query).fetchone()[0]
+            for query in ("SELECT count(*) FROM pruned_requests", "SELECT max(remembered) FROM pruned")
+        )
+    limit = bound // (retention._REMEMBERED_SHARE * retention._REMEMBERED_BYTES)
+    assert 0 < remembered <= max(limit, most)
+    assert run_query(database, "SELECT count(*) > 200 FROM passes").rows == [(1,)]
+    assert sound(database)
+
+
 def test_ages_are_looked_at_while_recording(database, world):
     """An ingest that keeps so many days drops what is older when it first looks."""
     engine = recorded(world, database, end=False, every_ms=1)

@@ -16,9 +16,11 @@ from controller.run_directory import RunDirectory, list_runs
 from estimator.errors import RecordError, UsageError
 from store.follow import SHUTDOWN_SECONDS, Follower, Plan
 from store.otel_environment import check_environment
+from store.retention import DEFAULT_MAX_BYTES
 from store.standing import SinkStanding, read_standings
+from store.words import size
 from ui.cli import INTERRUPTED
-from ui.options import Finite, json_option
+from ui.options import Bytes, Finite, json_option
 from ui.output import narrate, print_json, print_table
 from ui.settings import load_settings
 from ui.stopping import stopped_by_signals
@@ -45,6 +47,19 @@ if TYPE_CHECKING:
     "--prometheus", metavar="[HOST:]PORT", help="Serve metrics for Prometheus there, on 127.0.0.1 unless HOST is given."
 )
 @click.option(
+    "--max-size",
+    type=Bytes(),
+    metavar="SIZE",
+    default=DEFAULT_MAX_BYTES,
+    help=f"Keep each database below this size by dropping the oldest [default: {size(DEFAULT_MAX_BYTES)}].",
+)
+@click.option(
+    "--keep-days",
+    type=Finite(min=0, max=36_500),
+    metavar="N",
+    help="Drop what ended more than N days ago [default: nothing goes by age].",
+)
+@click.option(
     "--forget",
     type=click.Choice(["otlp", "metrics"]),
     multiple=True,
@@ -69,6 +84,8 @@ def collect(
     status: bool,
     no_otlp: bool,
     prometheus: str | None,
+    max_size: int,
+    keep_days: float | None,
     forget: tuple[str, ...],
     shutdown_seconds: float,
     as_json: bool,
@@ -105,6 +122,8 @@ def collect(
         forget=tuple({*forget} if metrics is not None else {*forget, "metrics"}),
         once=once,
         shutdown_seconds=shutdown_seconds,
+        max_bytes=max_size,
+        keep_days=keep_days,
     )
     follower = Follower(plan, _say, metrics)
     # A second signal ends it at once: what is in SQLite is there whole, and the rest is taken again.

@@ -1,8 +1,6 @@
 """`glassgate db`: the database itself: is it sound, what is in it, what is too old, what others may read."""
 
-import re
 from pathlib import Path
-from typing import Any, Final
 
 import click
 
@@ -15,26 +13,9 @@ from store.export import export as export_tables
 from store.retention import DEFAULT_MAX_BYTES, Pruned
 from store.retention import prune as prune_database
 from store.words import counted, size
-from ui.options import Finite, json_option, record_options
+from ui.options import Bytes, Finite, json_option, record_options
 from ui.output import narrate, print_json, print_table
 from ui.record import find_record
-
-_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
-class Size(click.ParamType[Any]):
-    """A size in bytes, such as 500MiB, 10GiB or 1000000."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The size in bytes."""
-        if isinstance(value, int):
-            return value
-        read = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
-        if read is None:
-            self.fail(f"{value!r} is no size; write for instance 500MiB or 10GiB", param, ctx)
-        return int(float(read[1]) * _UNITS[read[2].upper()])
 
 
 @click.group()
@@ -97,7 +78,7 @@ def stats(*, database: Path | None, run: str | None, as_json: bool) -> None:
 @db.command()
 @click.option("--keep-days", type=Finite(min=0, max=36_500), metavar="N", help="Drop what is older than N days.")
 @click.option(
-    "--max-size", type=Size(), metavar="SIZE",
+    "--max-size", type=Bytes(), metavar="SIZE",
     help=f"Then drop the oldest until the database is smaller [recording keeps it below {size(DEFAULT_MAX_BYTES)}].",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Say what would be dropped, and drop nothing.")
