@@ -5,11 +5,12 @@ import shutil
 import sqlite3
 import stat
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from controller.vocabulary import Gate, HostHit, Outcome, Reason, Verdict
+from controller.vocabulary import GATE_REASONS, Gate, HostHit, Outcome, Reason, Verdict, unit_of
 from estimator.errors import RecordError, StorageError
 from store import database as opening
 from store import schema, tables, tables_2, tables_3, tables_4
@@ -71,6 +72,25 @@ def test_every_index_is_named_for_what_it_serves():
         for place in places:
             comment = source[place - 2 if source[place - 2].startswith("#") else place - 1]
             assert comment.startswith(tuple(f"# {name}" for name in names))
+
+
+def test_a_decision_has_the_unit_of_its_gate_and_reason(database):
+    """Whatever gate told a request to wait, the view of decisions gives its numbers the unit that `why` gives them."""
+    pairs = [(gate, reason) for gate, reasons in GATE_REASONS.items() for reason in reasons]
+    with closing(open_for_writing(database)) as connection:
+        columns = [each[1:4:2] for each in connection.execute("PRAGMA table_info(decisions)")]
+        connection.execute("INSERT INTO runs (name, rank) VALUES ('r', 0)")
+        connection.execute("INSERT INTO requests (run, number) VALUES (1, 0)")
+        wanted = [each[1] for each in connection.execute("PRAGMA table_info(passes)") if each[3]]
+        values = ", ".join(["1"] * len(wanted))
+        connection.execute(f"INSERT INTO passes ({', '.join(wanted)}) VALUES ({values})")
+        for place, (gate, reason) in enumerate(pairs):
+            row = {name: 0 for name, needed in columns if needed} | {"run": 1, "pass": 1, "position": place}
+            row |= {"outcome": Outcome.WAIT, "gate": gate, "reason": reason, "checks": ""}
+            marks = ", ".join("?" * len(row))
+            connection.execute(f"INSERT INTO decisions ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+        found = connection.execute("SELECT unit FROM v_decisions ORDER BY position").fetchall()
+    assert [unit for (unit,) in found] == [unit_of(gate, reason) for gate, reason in pairs]
 
 
 @pytest.fixture
