@@ -38,8 +38,8 @@ class Look:
     """What the engine's loop did with one waiting request. Tokens unless said."""
 
     __slots__ = (
-        "asked", "computed", "external", "free_after", "free_before", "judgement", "kept", "local", "looked_up",
-        "matched", "request", "running", "shortage", "skip", "state", "tokens",
+        "computed", "external", "free_after", "free_before", "judgement", "kept", "local", "matched", "prefix",
+        "request", "running", "shortage", "skip", "state", "tokens",
     )  # fmt: skip
 
     def __init__(self, request: Any, kept: Kept, running: int) -> None:
@@ -50,14 +50,12 @@ class Look:
         self.state = LOOKED_AT
         self.skip: Stop | None = None
         """Why the loop went on without it."""
-        self.looked_up = False
-        """Its prefix was looked up, or it holds KV."""
+        self.prefix = -1
+        """What it holds and what was found for it, device and host; -1 while its prefix was not looked up."""
         self.matched = -1
         """What the engine's connector holds beyond the device hit; -1 while it was not asked."""
         self.computed = self.local = self.external = self.tokens = 0
         """What it held, device hit, host hit and what the step computes, as `allocate_slots` was asked for."""
-        self.asked = False
-        """`allocate_slots` was called for it."""
         self.free_before = self.free_after = 0
         self.judgement: Judgement | None = None
         self.shortage: Shortage | None = None
@@ -71,3 +69,10 @@ NO_ROOM: Final = 3
 LOADING: Final = 4
 """Its host hit began to load."""
 JOINED: Final = 5
+
+ALIGNED: Final = 1
+"""No chunk that ends where the engine must cache state."""
+LOOKAHEAD: Final = 2
+"""No chunk that ends far enough from the prompt's end for its drafter."""
+ENCODER: Final = 3
+"""No room in the encoder for the chunk's input."""

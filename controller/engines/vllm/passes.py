@@ -146,7 +146,7 @@ class _Telling:
         checks: tuple[int, ...] = _UNASKED
         if look.judgement is not None:
             room: tuple[int, ...] = _NOTHING
-            if look.state == NO_ROOM:
+            if look.state == NO_ROOM and look.shortage is not None:
                 room = (REFUSE, held.observed, held.limit)
             elif look.state == LOADING:
                 room = (PASS, max(0, look.free_before - look.free_after), look.free_before)

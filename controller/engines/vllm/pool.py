@@ -43,8 +43,8 @@ class KvPool:
         """Tokens that can be allocated, cached prefixes that nobody holds among them."""
         return int(self._blocks.get_num_free_blocks()) * self.page
 
-    def shortage(self, request: Any, tokens: int, asked: Mapping[str, Any], *, fresh: bool) -> Shortage:
-        """Why a candidate's `allocate_slots(request, tokens, **asked)` came back with nothing."""
+    def shortage(self, request: Any, tokens: int, asked: Mapping[str, Any], *, fresh: bool) -> Shortage | None:
+        """Why a candidate's `allocate_slots(request, tokens, **asked)` came back with nothing; None if not for room."""
         page, free = self.page, int(self._blocks.get_num_free_blocks())
         local = request.num_computed_tokens + asked.get("num_new_computed_tokens", 0)
         total = local + asked.get("num_external_computed_tokens", 0)
@@ -77,8 +77,10 @@ class KvPool:
         )
 
 
-def _short(need: int, watermark: int, reserved: int, free: int, page: int) -> Shortage:
+def _short(need: int, watermark: int, reserved: int, free: int, page: int) -> Shortage | None:
     """Name the least that would have been enough to refuse it: the pool, then the watermark, then what is reserved."""
+    if need + watermark + reserved <= free:
+        return None
     if need > free:
         return Shortage(Reason.POOL, need * page, free * page)
     if need + watermark > free:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from controller.engines.vllm.look import ALIGNED, ENCODER, LOOKAHEAD
 from controller.engines.vllm.start import begin_watch
 from controller.engines.vllm.steps import STRETCH_NS
 
@@ -66,21 +67,28 @@ class AdmissionMixin(_Stock):
         pending = super()._ec_transfer_pending(request, num_computed_tokens)
         watch = self._glassgate
         if watch is not None and watch.open:
-            watch.looked_up(pending)
+            watch.looked_up(num_computed_tokens, pending)
         return bool(pending)
 
     def _mamba_block_aligned_split(self, *args: Any, **keywords: Any) -> int:
         tokens = super()._mamba_block_aligned_split(*args, **keywords)
         watch = self._glassgate
         if watch is not None and watch.open and tokens == 0:
-            watch.no_aligned_chunk()
+            watch.finds_no_chunk(ALIGNED)
+        return int(tokens)
+
+    def _reserve_prefill_lookahead(self, request: Any, num_computed_tokens: int, num_new_tokens: int) -> int:
+        tokens = super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens)
+        watch = self._glassgate
+        if watch is not None and watch.open and tokens == 0 < num_new_tokens:
+            watch.finds_no_chunk(LOOKAHEAD)
         return int(tokens)
 
     def _try_schedule_encoder_inputs(self, *args: Any, **keywords: Any) -> Any:
         answer = super()._try_schedule_encoder_inputs(*args, **keywords)
         watch = self._glassgate
         if watch is not None and watch.open and answer[1] == 0:
-            watch.no_encoder_room()
+            watch.finds_no_chunk(ENCODER)
         return answer
 
     def add_request(self, request: Any) -> None:

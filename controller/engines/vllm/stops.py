@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import RequestStatus
 
-from controller.engines.vllm.look import LOADING, LOOKED_AT, NO_ROOM, VETOED
+from controller.engines.vllm.look import ALIGNED, ENCODER, LOADING, LOOKED_AT, NO_ROOM, VETOED
 from controller.vocabulary import Gate, Reason
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def held_of(watch: SchedulerWatch, look: Look, spent: int) -> Held:
         return Held(Gate.LOAD_BACK, Reason.LOADING, look.external, 0)
     if look.skip is not None:
         return _skipped(look)
-    if look.state == LOOKED_AT and not look.asked:
-        return _stopped(watch, look, spent) if look.looked_up else _adapter(watch, look)
+    if look.state == LOOKED_AT:
+        return _adapter(watch, look) if look.prefix < 0 else _stopped(watch, look, spent)
     return UNATTRIBUTED
 
 
@@ -87,20 +87,27 @@ def _adapter(watch: SchedulerWatch, look: Look) -> Held:
 
 def _stopped(watch: SchedulerWatch, look: Look, spent: int) -> Held:
     """The loop ended at a request whose prefix it had looked up, before it asked for blocks."""
-    scheduler, request = watch.scheduler, look.request
-    budget, config = scheduler.max_num_scheduled_tokens, scheduler.scheduler_config
+    scheduler, config, left = watch.scheduler, watch.scheduler.scheduler_config, look.request.num_tokens - look.prefix
+    budget = scheduler.max_num_scheduled_tokens
     if watch.no_chunk:
-        return Held(Gate.CHUNK_TOKENS, Reason.ALIGNMENT, spent + watch.pool.page, budget)
-    if watch.no_encoder:
-        return Held(Gate.ENCODER, Reason.BUDGET, _encoder_tokens(request), scheduler.max_num_encoder_input_tokens)
+        return _no_chunk(watch, look, spent, left)
     if watch.defers:
         return Held(Gate.PREFILL_DELAY, Reason.CADENCE, watch.queue, 0)
-    if not config.enable_chunked_prefill:
-        left = request.num_tokens - request.num_computed_tokens
+    if left > 1 and not config.enable_chunked_prefill:
         return Held(Gate.INPUT_TOKENS, Reason.BUDGET, spent + left, min(budget, config.max_num_batched_tokens))
-    if scheduler.num_spec_tokens and scheduler.num_prefill_lookahead <= 1:
+    if left == 1 and scheduler.num_spec_tokens:  # it would be padded to the tokens that are drafted
         return Held(Gate.CHUNK_TOKENS, Reason.BUDGET, spent + 1 + scheduler.num_spec_tokens, budget)
     return UNATTRIBUTED
+
+
+def _no_chunk(watch: SchedulerWatch, look: Look, spent: int, left: int) -> Held:
+    """What is left of the budgets has no chunk of the request's `left` tokens, with the least that would have one."""
+    scheduler = watch.scheduler
+    if watch.no_chunk == ENCODER:
+        observed, limit = _encoder_tokens(look.request), scheduler.max_num_encoder_input_tokens
+        return Held(Gate.ENCODER, Reason.BUDGET, observed, limit)
+    wanted = watch.pool.page if watch.no_chunk == ALIGNED else left
+    return Held(Gate.CHUNK_TOKENS, Reason.ALIGNMENT, spent + wanted, scheduler.max_num_scheduled_tokens)
 
 
 def closing(watch: SchedulerWatch, output: Any, spent: int, left: int) -> Held | None:
@@ -109,7 +116,7 @@ def closing(watch: SchedulerWatch, output: Any, spent: int, left: int) -> Held |
     `spent` is what the step spent in all, `left` how many waiting requests were not looked at.
     """
     looks, scheduler = watch.looks, watch.scheduler
-    if looks and (looks[-1].state in _STOPPING or (looks[-1].state == LOOKED_AT and looks[-1].looked_up)):
+    if looks and (looks[-1].state in _STOPPING or (looks[-1].state == LOOKED_AT and looks[-1].prefix >= 0)):
         return held_of(watch, looks[-1], spent)
     if watch.given_back >= 0:
         return Held(Gate.KV_CAPACITY, Reason.PREEMPTION, watch.given_back, 0) if left > 0 else None
@@ -159,7 +166,9 @@ def parked_by(watch: SchedulerWatch, output: Any) -> Iterator[tuple[Any, Held]]:
         if request.status != RequestStatus.RUNNING or request.request_id in scheduled:
             continue
         spent, budget = output.total_num_scheduled_tokens, scheduler.max_num_scheduled_tokens
-        if watch.defers:
+        if scheduler._pause_state == PauseState.PAUSED_ALL:  # noqa: SLF001 - the stock loop's own state
+            yield request, Held(Gate.PAUSED, Reason.PAUSED, 1, 0)
+        elif watch.defers:
             yield request, Held(Gate.PREFILL_DELAY, Reason.CADENCE, 1, 0)
         elif spent >= budget:
             yield request, _budget(watch, spent + 1, budget)

@@ -98,8 +98,10 @@ class SchedulerWatch:
         """The first in the queue when the step began."""
         self.unlooked: Unlooked | None = None
         self.start_ns = self.queue = self.running = self.before_tokens = self._queued_tokens = 0
-        self.defers = self.no_chunk = self.no_encoder = False
-        """The step puts prompts off; it found no aligned chunk, or no room in the encoder, for the last one."""
+        self.defers = False
+        """The step puts prompts off."""
+        self.no_chunk = 0
+        """What kept the step from a chunk of the request it looked at last, as in `look`; 0 where nothing did."""
         self.given_back = -1
         """Tokens that running requests gave back in this step; -1 with none given back."""
         self._current: Look | None = None
@@ -139,7 +141,7 @@ class SchedulerWatch:
         self.looks, self.chunks = [], []
         self._current = None
         self.given_back = -1
-        self.no_chunk = self.no_encoder = False
+        self.no_chunk = 0
         self.head = (holding if held else waiting).peek_request() if queue else None
         self._queued_tokens = self.requests.queued_tokens
         # A load in flight holds KV and will run: an engine that only waits for one is not idle.
@@ -230,24 +232,20 @@ class SchedulerWatch:
             look.state, look.skip = SKIPPED, _STALE
 
     @_contained
-    def looked_up(self, pending: bool) -> None:
-        """The loop has looked for the request's prefix; `pending` means an encoder input of its is on its way."""
+    def looked_up(self, prefix: int, pending: bool) -> None:
+        """The loop knows the request's prefix; `pending` means an encoder input of its is on its way."""
         look = self._current
         if look is None:
             return
-        look.looked_up = True
+        look.prefix = prefix
         if pending:
             look.state, look.skip = SKIPPED, _TRANSFER
 
     @_contained
-    def no_aligned_chunk(self) -> None:
-        """What is left of the budget holds no chunk that ends where the engine must cache state."""
-        self.no_chunk = self._current is not None
-
-    @_contained
-    def no_encoder_room(self) -> None:
-        """The encoder has no room for the request's next input."""
-        self.no_encoder = self._current is not None
+    def finds_no_chunk(self, why: int) -> None:
+        """What is left of the step's budgets has no chunk for the request, for a cause of `look`."""
+        if self._current is not None and not self.no_chunk:
+            self.no_chunk = why
 
     def _match(self, request: Any, computed_tokens: int, *args: Any, **keywords: Any) -> Any:
         """What the engine's connector holds of a prompt; a hit that is not worth loading is kept back."""
@@ -290,7 +288,7 @@ class SchedulerWatch:
     @_contained
     def vetoes(self, look: Look, tokens: int, asked: Mapping[str, Any]) -> bool:
         """Judge a candidate before the engine allocates for it; True keeps it waiting."""
-        look.asked, look.tokens = True, tokens
+        look.tokens = tokens
         look.computed = computed = look.request.num_computed_tokens
         look.local = local = asked.get("num_new_computed_tokens", 0)
         look.external = external = asked.get("num_external_computed_tokens", 0)

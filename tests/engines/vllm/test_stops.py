@@ -85,6 +85,18 @@ def test_a_prompt_that_may_not_be_cut(scene):
     assert (closed_by(passed), passed.not_reached) == ("input_tokens/budget", 1)
 
 
+def test_a_prompt_that_may_not_be_cut_wants_what_is_not_cached(scene):
+    """Without chunked prefill a prompt is held against the budget with what a prefix hit leaves of it."""
+    scheduler, record = scene(enable_chunked_prefill=False, max_num_batched_tokens=8192)
+    shared = bare.tokens(3200, 7)
+    scheduler.add_request(bare.request("first", [*shared, 5], output=1))
+    bare.step(scheduler)
+    add(scheduler, "a", prompt=6000)
+    scheduler.add_request(bare.request("b", [*shared, *bare.tokens(2500, 8)]))
+    bare.step(scheduler)
+    assert record.told(record.passes[-1])["b"] == ("wait", "input_tokens/budget", 6000 + 2500, 8192)
+
+
 def test_a_whole_prompt_that_the_pool_has_no_room_for(scene):
     """A prompt enters when all of it fits: blocks needed against blocks free, in tokens."""
     scheduler, record = scene(blocks=21, max_num_batched_tokens=64)
@@ -138,6 +150,20 @@ def test_a_paused_engine(scene):
     bare.step(scheduler)
     assert record.told(record.passes[-1]) == {"b": ("wait", "paused/paused", 2, 0)}
     assert record.passes[-1].not_reached == 1
+
+
+def test_an_engine_paused_whole(scene):
+    """An engine told to compute nothing parks its unfinished prompt for that, and its queue waits for the same."""
+    scheduler, record = scene(max_num_batched_tokens=64)
+    add(scheduler, "long", prompt=200)
+    bare.step(scheduler)
+    add(scheduler, "b")
+    scheduler.set_pause_state(PauseState.PAUSED_ALL)
+    assert bare.step(scheduler).total_num_scheduled_tokens == 0
+    assert record.told(record.passes[-1]) == {
+        "long": ("park", "paused/paused", 1, 0),
+        "b": ("wait", "paused/paused", 1, 0),
+    }
 
 
 @pytest.mark.parametrize(
@@ -224,13 +250,6 @@ class InTransit(Scheduler):
         return request.request_id == "a"
 
 
-class Secretive(Scheduler):
-    """A scheduler that leaves its head where it is for a reason of its own."""
-
-    def _reserve_prefill_lookahead(self, *_):
-        return 0
-
-
 def test_a_chunk_that_cannot_end_where_state_is_cached(scene):
     """Where chunks must end at a boundary, a budget without one ends the step."""
     scheduler, record = scene(stock=NoAlignedChunk)
@@ -261,13 +280,26 @@ def test_an_encoder_input_on_its_way(scene):
     assert told == {"a": ("wait", "encoder/transfer", 0, 0), "b": ("admit", None, 0, 0)}
 
 
-def test_a_cause_that_cannot_be_told(scene):
-    """A stop for a reason of the engine's own is unattributed, and never guessed."""
-    scheduler, record = scene(stock=Secretive)
+def test_a_chunk_that_ends_too_close_to_the_prompts_end(scene):
+    """Where a drafter wants what comes behind a chunk, a budget that would leave it less ends the step."""
+    scheduler, record = scene(max_num_batched_tokens=64)
+    scheduler.num_prefill_lookahead = 8
+    add(scheduler, "a", prompt=60)
+    add(scheduler, "b", prompt=6)
+    bare.step(scheduler)
+    told = record.told(record.passes[0])
+    assert told == {"a": ("admit", None, 0, 0), "b": ("wait", "chunk_tokens/alignment", 60 + 6, 64)}
+
+
+def test_a_cause_that_cannot_be_told(scene, monkeypatch):
+    """A pool that gives nothing although there is room leaves its request unattributed, and no cause is guessed."""
+    scheduler, record = scene()
+    monkeypatch.setattr(scheduler._glassgate, "_stock_allocate", lambda *_, **__: None)
     add(scheduler, "a", "b")
     scheduler.schedule()
     (passed,) = record.passes
     assert record.told(passed) == {"a": ("wait", "unattributed/not_told", 1, 0)}
+    assert record.decisions(passed)["a"].ladder()[Gate.KV_CAPACITY].verdict is Verdict.NOT_EVALUATED
     assert (closed_by(passed), passed.not_reached) == ("unattributed/not_told", 1)
 
 
