@@ -315,13 +315,13 @@ class ServingLoop:
                 return
             most = 1  # as an engine does, before the next pass
         size, context, start_ns = running.size, running.context_tokens, self.now_ns
-        arrival = self._next
+        arrival, soonest_ns = self._next, self._leavers.next_ns
         if arrival is not None and not self.queue and self._chunk is None:
-            most = min(most, self._steps_until(arrival.arrival_ns))
+            soonest_ns = min(soonest_ns, arrival.arrival_ns)
+        if soonest_ns != NEVER:
+            most = min(most, self._steps_until(soonest_ns))
         if self._stretch_ns is not None:
             most = min(most, max(1, step_time.decode_steps_within(size, context, self._stretch_ns)))
-        if (leaves_ns := self._leavers.next_ns) != NEVER:
-            most = min(most, self._steps_until(leaves_ns))
         pages, room = running.pages_for(most), cache.room_pages
         if pages > room:
             most = running.steps_within(room)
