@@ -1,13 +1,21 @@
 #!/usr/bin/env bash
 # install.sh ENGINE VENV: an environment with one engine (sglang or vllm) and Glassgate, for the tests in this folder.
-# About two minutes and 2.7 GB an engine. Everything comes from the package index pip is set up with, and from here.
+# Two to four minutes and 2.7 GB an engine. Everything comes from the package index pip is set up with, and from here.
 set -euo pipefail
 engine=${1:?the engine: sglang or vllm}
 venv=${2:?the folder of the virtual environment}
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 constraints="$here/requirements/torch.txt"
-pip() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$constraints" "$@"; }
+pause=${ENGINE_RETRY_SECONDS:-20}
+
+pip_once() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$constraints" "$@"; }
+pip() { # a registry has its bad moments: tried twice
+  pip_once "$@" && return
+  echo "pip install $* failed; once more in $pause s" >&2
+  sleep "$pause"
+  pip_once "$@"
+}
 
 "${ENGINE_PYTHON:-python3.11}" -m venv "$venv"
 pip torch
