@@ -1,0 +1,1 @@
+"""The benchmark: what deciding, recording and keeping cost, alone, under load and beside others."""
