@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -17,7 +18,7 @@ from store.otlp import BATCH_SPANS
 from store.spans import SpanMaker, resource_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -41,19 +42,19 @@ class _Nowhere(SpanExporter):
         return SpanExportResult.SUCCESS
 
 
-def scheduler_span_ns(decisions: int = 20_000, rounds: int = 5) -> float:
-    """Ns a decision to create, fill and queue an OpenTelemetry span with 12 attributes in the deciding thread.
+@contextmanager
+def scheduler_spans() -> Iterator[Callable[[int], None]]:
+    """What creates, fills and queues an OpenTelemetry span with 12 attributes for each of so many decisions.
 
     Through the SDK's tracer and BatchSpanProcessor to an exporter that does nothing; the processor's own thread shares
-    the interpreter, as it would in an engine. The best of some rounds.
+    the interpreter, as it would in an engine.
     """
     provider = TracerProvider(sampler=ALWAYS_ON, resource=Resource.get_empty(), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(_Nowhere()))
     tracer = provider.get_tracer("glassgate.bench")
-    best = float("inf")
-    for _ in range(rounds):
-        begin = time.perf_counter_ns()
-        for number in range(decisions // rounds):
+
+    def decide(decisions: int) -> None:
+        for number in range(decisions):
             with tracer.start_as_current_span(
                 "prefill.decision",
                 attributes={
@@ -65,9 +66,11 @@ def scheduler_span_ns(decisions: int = 20_000, rounds: int = 5) -> float:
                 },
             ):  # fmt: skip
                 pass
-        best = min(best, (time.perf_counter_ns() - begin) / (decisions // rounds))
-    provider.shutdown()
-    return best
+
+    try:
+        yield decide
+    finally:
+        provider.shutdown()
 
 
 def sending_cost(passes: int = 400, rounds: int = 3) -> SendingCost:

@@ -7,8 +7,8 @@ import click
 
 from estimator.errors import GlassgateError
 from ui.bench.data import DataFile
+from ui.bench.figures import run_all
 from ui.bench.soak import Sample, drifts, soak
-from ui.benchmarks import run_all
 from ui.options import Bytes, Finite, json_option
 from ui.output import narrate, print_json, print_table
 

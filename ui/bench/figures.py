@@ -1,32 +1,28 @@
-"""The admission benchmark: what deciding, recording and keeping cost here. Medians, for reading, never asserted."""
+"""The figures of the benchmark: what deciding, recording and keeping cost here. For reading, never asserted."""
+
+from __future__ import annotations
 
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from controller.admission import AdmissionPass, LoadAnswer
-from controller.decision import PassResult
 from controller.engines.replay.sessions import agent_sessions
 from controller.engines.replay.traces import open_trace
-from controller.engines.replay.workload import Workload
-from controller.journal import JournalWriter
 from controller.knobs import Knobs
-from controller.limits import Limits, Setting, effective
-from controller.plan import Plan
-from controller.recorder import Recorder
-from controller.request import Candidate, Capacity, PrefixMatch
 from estimator.batch import BatchEstimator
 from store.collect import collect_run
 from store.named import NAMED
 from store.queries import run_query
-from store.telemetry_bench import scheduler_span_ns, sending_cost
+from store.telemetry_bench import sending_cost
 from store.why import why
 from store.words import counted
+from ui.bench.beside import Way, beside_us
+from ui.bench.measure import Measurement, median_us
+from ui.bench.scene import PAGE, candidates, limits_for, one_pass
 from ui.replaying import DEFAULT_MODEL, ReplayOptions, replay
 from ui.whatif.played import play
 from ui.whatif.recorded import read_recorded
@@ -35,76 +31,13 @@ from ui.whatif.steps import steps_of
 from ui.whatif.workers import Workers
 from ui.where import database_of
 
-PAGE: Final = 64
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from controller.engines.replay.workload import Workload
+
 BATCHES: Final = (1, 4, 16)
 QUEUES: Final = (10, 100_000)
-_CAPACITY: Final = Capacity(pool_tokens=8_000_000, free_tokens=4_000_000, evictable_tokens=2_000_000)
-
-
-class Measurement(NamedTuple):
-    """One line of the benchmark: what was measured, the figure with its unit, and how it was got."""
-
-    what: str
-    value: float
-    unit: str
-    note: str = ""
-
-
-class NullJournal:
-    """A journal that keeps nothing, to measure the record without the write."""
-
-    def append(self, payload: bytes) -> int:
-        """Take a frame and forget it."""
-        return len(payload)
-
-
-class FreeEngine:
-    """An engine whose loads succeed and which keeps nothing."""
-
-    def load_back(self, candidate: Candidate, tokens: int) -> LoadAnswer:
-        """Load everything."""
-        del candidate
-        return LoadAnswer(tokens)
-
-    def commit(self, candidate: Candidate, plan: Plan) -> None:
-        """Keep nothing."""
-
-
-def median_us(work: Callable[[], object], rounds: int, per: int = 1) -> float:
-    """Median time of one call over `rounds`, in microseconds, divided by `per`."""
-    times = []
-    for _ in range(rounds):
-        began = time.perf_counter_ns()
-        work()
-        times.append(time.perf_counter_ns() - began)
-    return statistics.median(times) / 1_000 / per
-
-
-def candidates(count: int) -> list[Candidate]:
-    """Waiting requests with a device hit, a host hit and something to compute."""
-    match = PrefixMatch(device_tokens=8_192, unlocked_tokens=4_096, host_tokens=4_096, resident_tokens=4_096)
-    return [Candidate(number, 14_000 + 64 * (number % 7), 512, match) for number in range(count)]
-
-
-def limits_for(members: int) -> Limits:
-    """Every gate on, and a batch that `members` requests fill."""
-    knobs = Knobs.parse(
-        {
-            "page_size": PAGE,
-            "max_requests": members,
-            "max_extend_tokens": 1 << 30,
-            "max_cached_tokens": 1 << 30,
-            "max_buffer_bytes": "1TiB",
-            "max_prefill_tokens": 1 << 30,
-            "chunked_prefill_size": 1 << 30,
-        }
-    )
-    return effective(knobs, Setting())
-
-
-def one_pass(limits: Limits, queue: list[Candidate], estimator: BatchEstimator | None) -> PassResult:
-    """One pass that fills its batch and then turns one request away."""
-    return AdmissionPass(limits, _CAPACITY, estimator).run(iter(queue), FreeEngine())
 
 
 def deciding(rounds: int) -> Iterator[Measurement]:
@@ -136,29 +69,19 @@ def deciding(rounds: int) -> Iterator[Measurement]:
 
 
 def recording(rounds: int) -> Iterator[Measurement]:
-    """Cost of the record alone, for passes of ten decisions."""
-    result = one_pass(limits_for(9), candidates(10), None)
-    decisions = len(result.decisions)
-
-    def record(recorder: Recorder) -> Callable[[], object]:
-        return lambda: recorder.passed(_CAPACITY, result, start_ns=0, decide_ns=0, queue=10, queued_tokens=0)
-
-    bare = median_us(record(Recorder(NullJournal())), rounds, decisions)
-    with (
-        tempfile.TemporaryDirectory(prefix="glassgate-bench-") as folder,
-        JournalWriter(Path(folder) / "journal", run_id="bench") as journal,
-    ):
-        kept = median_us(record(Recorder(journal)), rounds, decisions)
-    yield Measurement("record of a decision, encoded", bare, "us", f"passes of {decisions} decisions")
-    yield Measurement("record of a decision, appended to the journal", kept, "us", "one append a pass")
+    """Cost of the record, and of what others would put in its place, turn about."""
+    taken = beside_us(rounds)
+    ours = taken[Way.APPENDED].median
+    for way, spread in taken.items():
+        note = f"quartiles {spread.lower:.2f} to {spread.upper:.2f}"
+        yield Measurement(way, spread.median, "us a decision", note)
+    for way in (Way.SPAN, Way.STATEMENT):
+        yield Measurement(f"{way}, against our record", taken[way].median / ours, "x", "appended to the journal")
 
 
-def telling(recorded_us: float) -> Iterator[Measurement]:
-    """What OpenTelemetry would cost where our record stands, and what the collector pays instead."""
-    span_us = scheduler_span_ns() / 1_000
+def telling() -> Iterator[Measurement]:
+    """What the collector pays for a span, outside the engine."""
     sending = sending_cost()
-    yield Measurement("OpenTelemetry span in the scheduler thread", span_us, "us", "12 attributes, created and queued")
-    yield Measurement("our record against that span", span_us / recorded_us, "x cheaper", "appended to the journal")
     yield Measurement("collector: making a span", sending.make_ns / 1_000, "us", "from a record, ids derived")
     yield Measurement("collector: encoding a span for OTLP", sending.encode_ns / 1_000, "us")
     yield Measurement("collector: spans over OTLP", sending.spans_per_second, "spans/s", "made and encoded on one core")
@@ -237,11 +160,8 @@ def run_all(*, trace: str | None, quick: bool) -> Iterator[Measurement]:
     """Every measurement in turn. Raises what a replay raises for a bad trace."""
     rounds = 200 if quick else 2_000
     yield from deciding(rounds)
-    recorded_us = 0.0
-    for measurement in recording(rounds):
-        recorded_us = measurement.value
-        yield measurement
-    yield from telling(recorded_us)
+    yield from recording(max(20, rounds // 10))
+    yield from telling()
     knobs = Knobs(page_size=PAGE)
     with tempfile.TemporaryDirectory(prefix="glassgate-bench-") as folder:
         options = ReplayOptions(knobs=knobs, base=Path(folder))
