@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from controller.engines.plugin.collector import NICENESS
 from controller.journal.segments import list_segments
 from controller.run_directory import DATABASE, RunDirectory
 from estimator.errors import GlassgateError
@@ -158,11 +157,9 @@ def _engine(folder: str, rate: float, seconds: float, every_s: float) -> Iterato
 
 @contextmanager
 def _collector(run: RunDirectory, max_bytes: int) -> Iterator[subprocess.Popen[bytes]]:
-    """The collector as a plug-in starts it, at low priority; it ends by itself once the run is over and delivered."""
+    """The collector as a service runs it, at our own priority; it ends by itself once the run is over and delivered."""
     words = [sys.executable, "-P", "-m", "estimator.launch", "collect", str(run.path), "--max-size", str(max_bytes)]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:  # noqa: S603 - our own module
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
         try:
             yield process
         finally:
