@@ -8,7 +8,6 @@ from rich.progress import BarColumn, MofNCompleteColumn
 
 from controller.knobs import SPEC_BY_NAME
 from store.words import counted, size
-from ui.comparing import ROWS
 from ui.output import cell, data, narrate, print_table
 from ui.progress import LongProgress
 from ui.whatif.choice import Choice
@@ -16,10 +15,11 @@ from ui.whatif.comparison import Comparison
 from ui.whatif.figures import Figures
 from ui.whatif.goal import Aim, is_bytes, is_time
 from ui.whatif.search import Found, Point, Question
+from ui.whatif.side_by_side import ROWS
 
 MOST_SHOWN: Final = 12
 """Points of the frontier that are shown."""
-_SHOWN_AS: Final = {name: shown for _, name, shown in ROWS}
+_SHOWN_AS: Final = {name: shown for _, name, shown, _ in ROWS}
 _TIME, _BYTES, _NUMBER = (_SHOWN_AS[name] for name in ("ttft_p50", "peak_buffer", "tokens_per_second"))
 
 

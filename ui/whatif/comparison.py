@@ -153,17 +153,20 @@ def preview(
     since: str | int | None = None,
     until: str | int | None = None,
     *,
+    rank: int | None = None,
     model: str | None = None,
     warm_requests: int = MOST_WARM_REQUESTS,
+    tell: Callable[[str, Progress], None] | None = None,
 ) -> Comparison:
-    """What a change of knobs would have done to a stretch of a run; see `preview_process` for a screen.
+    """What a change of knobs would have done to a stretch of a run; see `process.PreviewProcess` for a screen.
 
-    `since` and `until` are moments (`span.moment`), `model` one of `steps.CHOICES`. Raises what reading the record,
-    fitting and replaying raise; see `read_recorded`, `read_span`, `steps_of` and `compare`.
+    `since` and `until` are moments (`span.moment`), `rank` is the lowest unless it is given, `model` one of
+    `steps.CHOICES`; `tell` is that of `compare`. Raises what reading the record, fitting and replaying raise; see
+    `read_recorded`, `read_span`, `steps_of` and `compare`.
     """
-    recorded = read_recorded(database, run)
+    recorded = read_recorded(database, run, rank)
     span = read_span(recorded, since, until, warm_requests=warm_requests)
-    return compare(recorded, span, changes, steps_of(recorded, model))
+    return compare(recorded, span, changes, steps_of(recorded, model), tell=tell)
 
 
 def _differing(old: Knobs, new: Knobs, changes: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

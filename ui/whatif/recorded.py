@@ -14,7 +14,7 @@ from estimator.context import RunContext
 from estimator.errors import GlassgateError, NotFoundError, RecordError
 from estimator.geometry import Geometry
 from store.database import reading
-from store.runs import find_run
+from store.runs import find_run, stored_runs
 
 if TYPE_CHECKING:
     import sqlite3
@@ -105,18 +105,29 @@ class Recorded:
         return BatchEstimator(geometry, RunContext.from_run(run, geometry))
 
 
-def read_recorded(database: Path, run: str | None = None) -> Recorded:
+def read_recorded(database: Path, run: str | None = None, rank: int | None = None) -> Recorded:
     """A run as its record describes it: the one with that id or beginning of one, or the one begun last.
 
-    Raises NotFoundError for an unknown run, UsageError where a beginning fits several, RecordError for a database that
-    is not ours or newer, or a run whose start is not in it.
+    Its lowest rank, unless one is named. Raises NotFoundError for an unknown run or rank, UsageError where a beginning
+    fits several, RecordError for a database that is not ours or newer, or a run whose start is not in it.
     """
     with reading(database) as connection:
         found = find_run(connection, run)
+        if rank is not None and rank != found.rank:
+            found = _of_rank(connection, found, rank)
         try:
             return _read(connection, database, found)
         except (ValueError, TypeError) as error:
             raise RecordError(f"run {found.name}: how it ran cannot be read from the record: {error}") from None
+
+
+def _of_rank(connection: sqlite3.Connection, run: StoredRun, rank: int) -> StoredRun:
+    for each in stored_runs(connection):
+        if (each.name, each.rank) == (run.name, rank):
+            return each
+    raise NotFoundError(
+        f"run {run.name}: the database does not hold its rank {rank}; the lowest it holds is {run.rank}"
+    )
 
 
 def _read(connection: sqlite3.Connection, database: Path, found: StoredRun) -> Recorded:

@@ -2,22 +2,19 @@
 
 import dataclasses
 import json
-import os
-import time
 
 import pytest
 
 from controller.engines.replay import KnobsAt, agent_sessions
 from controller.knobs import Knobs
 from controller.limits import Setting
-from estimator.errors import FidelityError, GlassgateError, InputError, KnobError, NotFoundError
+from estimator.errors import FidelityError, InputError, KnobError
 from tests.controller.replay.small_engine import ask
 from tests.ui.whatif.records import decided, estimator, record, served
 from ui.whatif.comparison import compare, preview
 from ui.whatif.fidelity import Fidelity, fidelity_of
 from ui.whatif.happened import read_happened
 from ui.whatif.played import Life, Played, play
-from ui.whatif.process import PreviewProcess
 from ui.whatif.recorded import read_recorded
 from ui.whatif.span import read_span
 from ui.whatif.steps import steps_of
@@ -222,46 +219,3 @@ def test_an_early_stop_ends_the_replay(sessions):
     told = []
     played = play(recorded, span, steps_of(recorded), progress=told.append, stopped=lambda: True)
     assert len(played.passes) <= len(read_happened(recorded, span).passes)
-
-
-def waited(process):
-    """What a preview process comes to, asked again and again as a screen would."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        began = time.perf_counter()
-        found = process.poll()
-        assert time.perf_counter() - began < 5  # never for the length of a replay
-        if found is not None:
-            return found
-        time.sleep(0.02)
-    raise TimeoutError
-
-
-def test_a_preview_is_made_in_a_process_of_its_own(sessions):
-    """It never waits, gives what `preview` gives, and the process is gone afterwards."""
-    process = PreviewProcess(database_of(sessions), None, {"max_requests": 1}, "+150s")
-    found = waited(process)
-    wanted = preview(database_of(sessions), None, {"max_requests": 1}, "+150s")
-    assert found.changed == wanted.changed
-    assert found.fidelity == wanted.fidelity
-    assert process.poll() is found
-    assert not process._process.is_alive()
-
-
-def test_a_preview_that_cannot_be_says_why(sessions):
-    """Errors come back as what they are, whatever process they were raised in."""
-    assert isinstance(waited(PreviewProcess(database_of(sessions), "nobody", {})), NotFoundError)
-    assert "max_requests is 0" in str(waited(PreviewProcess(database_of(sessions), None, {"max_requests": 0})))
-
-
-def test_a_preview_may_be_stopped(sessions):
-    """Stopped at once, or killed from outside, it ends without an answer and says so."""
-    process = PreviewProcess(database_of(sessions), None, {"max_requests": 1})
-    process.stop()
-    assert str(process.poll()) == "the preview was stopped"
-    assert not process._process.is_alive()
-    killed = PreviewProcess(database_of(sessions), None, {"max_requests": 1})
-    os.kill(killed._process.pid, 9)
-    found = waited(killed)
-    assert isinstance(found, GlassgateError)
-    assert "ended without an answer" in str(found)
