@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, Final
 
-from estimator.errors import KnobError
+from estimator.errors import KnobError, shown
 
 _BYTE_UNITS: Final = {
     "": 1,
@@ -80,6 +80,12 @@ KNOB_SPECS: Final[tuple[KnobSpec, ...]] = (
     KnobSpec("enforce", "on/off", "switch", "off is shadow mode: soft gates record what they would do and do nothing"),
 )
 SPEC_BY_NAME: Final = {spec.name: spec for spec in KNOB_SPECS}
+
+SHARED_KV_CAUTION: Final = (
+    "shared_kv_batching stays off until accept length of speculative decoding, output length, and host-cache load and "
+    "backup have been validated under real traffic"
+)
+"""What an operator should know before that knob is turned on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,15 +169,6 @@ def parse_bytes(value: Any, name: str = "size") -> int:
         if size.denominator == 1:
             return size.numerator
     raise KnobError(f'{name} is {shown(value)}; write whole bytes or a size such as "4GiB", "512MiB" or "1.5GB"')
-
-
-def shown(value: Any) -> str:
-    """A value as an error shows it: short, on one line, and never an error itself."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # a number or a nesting too long to print
-        return "a value too long to show"
-    return text if len(text) < 60 else text[:57] + "..."
 
 
 def _is_whole(value: Any) -> bool:

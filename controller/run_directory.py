@@ -23,6 +23,9 @@ DATABASE = "glassgate.db"
 """The database of a run, in the run's folder unless another was named when it began."""
 
 RunState = Literal["live", "ended", "engine_gone", "collector_gone"]
+LIVE: frozenset[RunState] = frozenset({"live", "collector_gone"})
+"""The states of a run whose engine lives."""
+_REQUESTS = "knob-requests"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ class RunDirectory:
         """
         base = default_base() if base is None else base
         run_id = uuid.uuid4().hex[:8] if run_id is None else run_id
-        path = base / (f"{run_id}-{rank}" if rank else run_id)
+        path = run_folder(base, run_id, rank)
         info = RunInfo(
             run_id, engine, version, model, rank, _utc_time(), os.getpid(), dict(context or {}), dict(knobs or {})
         )
@@ -101,7 +104,7 @@ class RunDirectory:
         try:
             make_folders(base)
             begun.mkdir(mode=FOLDER_MODE)
-            for name in ("journal", "knob-requests"):
+            for name in ("journal", _REQUESTS):
                 (begun / name).mkdir(mode=FOLDER_MODE)
             _write_info(begun, info)
             lock = LivenessLock(begun / "engine.lock")
@@ -143,6 +146,11 @@ class RunDirectory:
     def journal(self) -> Path:
         """The folder of the run's journal."""
         return self.path / "journal"
+
+    @property
+    def requests(self) -> Path:
+        """The folder of the requests for knob changes that were left beside the run."""
+        return self.path / _REQUESTS
 
     @property
     def info(self) -> RunInfo:
@@ -203,15 +211,15 @@ class RunDirectory:
 
     def leave_request(self, content: Mapping[str, Any]) -> str:
         """Leave a request for a knob change and return its name; raises StorageError if it cannot be written."""
-        return leave_request(self.path / "knob-requests", content)
+        return leave_request(self.requests, content)
 
     def take_requests(self) -> list[KnobRequest]:
         """Take the requests left since the last time, oldest first, a bounded number at a time."""
-        return take_requests(self.path / "knob-requests")
+        return take_requests(self.requests)
 
     def withdraw_request(self, name: str) -> bool:
         """Take back a request; False if it was taken already. Raises StorageError if the folder cannot be written."""
-        return withdraw_request(self.path / "knob-requests", name)
+        return withdraw_request(self.requests, name)
 
 
 def default_base() -> Path:
@@ -223,6 +231,11 @@ def default_base() -> Path:
     with contextlib.suppress(RuntimeError):
         return (state if state.is_absolute() else Path.home() / ".local" / "state") / "glassgate" / "runs"
     raise StorageError(f"there is no home folder to keep runs in; name a folder in {HOME_VARIABLE}")
+
+
+def run_folder(base: Path, run_id: str, rank: int) -> Path:
+    """Return the folder of one rank of a run under base: the run's id, with the rank behind it above rank 0."""
+    return base / (f"{run_id}-{rank}" if rank else run_id)
 
 
 def list_runs(base: Path | None = None) -> list[ListedRun]:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
 from controller.journal import Cursor, JournalReader, write_cursor
-from controller.run_directory import RunDirectory
+from controller.run_directory import LIVE, RunDirectory
 from estimator.errors import StorageError
 from store.database import BUSY_MS
 from store.ingest import Ingest
@@ -138,7 +138,7 @@ class Collector:
     def _look_at_end(self) -> None:
         """Where the run is over, whatever stands behind its last sound frame is lost: keep that and say it."""
         reader, cursor = self._reader, self._sink.cursor
-        if reader is None or self._run.state not in ("ended", "engine_gone"):
+        if reader is None or self._run.state in LIVE:
             return
         where = f"the journal of run {self._run.path.name}"
         if cursor is None or reader.header is None:

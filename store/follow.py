@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.journal import remove_cursor
-from controller.run_directory import RunDirectory, list_runs, ranks_of
+from controller.run_directory import LIVE, RunDirectory, list_runs, ranks_of
 from estimator.errors import GlassgateError, RecordError
 from store.collect import SqliteSink
 from store.forward import Forwarder
@@ -42,7 +42,6 @@ _BUSY_MS: Final = 1_000
 _RETRY_SECONDS: Final = 5.0
 _ENDED_AT_ONCE: Final = 8
 """Runs that are over are caught up so many at a time, which bounds open files and memory."""
-_OVER: Final = frozenset({"ended", "engine_gone"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ class _Followed:
         """See whether the engine lives."""
         self.state = self.run.state
         for pipe in self.pipes.values():
-            pipe.run_is_over = once or self.state in _OVER
+            pipe.run_is_over = once or self.state not in LIVE
 
     @property
     def place(self) -> Cursor | None:
@@ -252,7 +251,7 @@ class Follower:
             except GlassgateError as error:  # run.json cannot be read at this moment: as it was
                 self._tell(f"run {each.run.path.name}", str(error))
             standings += each.measure()
-        self._forwarder.runs = tuple(each.run for each in self._followed.values() if each.state not in _OVER)
+        self._forwarder.runs = tuple(each.run for each in self._followed.values() if each.state in LIVE)
         self.standings = (*self._left, *standings)
         self._tell_watcher()
         for standing in standings:
@@ -261,7 +260,7 @@ class Follower:
     def _take_up(self) -> None:
         runs, found = self._plan.runs, self._find()
         now = time.monotonic()
-        over = sum(each.state in _OVER for each in self._followed.values())
+        over = sum(each.state not in LIVE for each in self._followed.values())
         for run in found:
             path = run.path
             refused = self._refused.get(path)
@@ -269,9 +268,9 @@ class Follower:
                 continue
             try:
                 state = run.state
-                if path in self._finished and (self._plan.once or state in _OVER):
+                if path in self._finished and (self._plan.once or state not in LIVE):
                     continue
-                if state in _OVER and over >= _ENDED_AT_ONCE:
+                if state not in LIVE and over >= _ENDED_AT_ONCE:
                     continue
                 self._followed[path] = self._begin(run)
             except GlassgateError as error:
@@ -279,7 +278,7 @@ class Follower:
                 if not isinstance(runs, RunDirectory) or path != runs.path:  # the run's own error ends us, told then
                     self._tell(f"run {path.name}", str(error))
                 continue
-            over += state in _OVER
+            over += state not in LIVE
             self._refused.pop(path, None)
             self._finished.discard(path)
         for name, lane in self._lanes.items():
@@ -367,7 +366,7 @@ class Follower:
             standings += found
             for pipe, standing in zip(each.pipes.values(), found, strict=True):
                 # A live engine goes on writing: being a little behind is nothing to tell of.
-                at_odds = not pipe.settled or standing.status.last_error or each.state in _OVER or self._plan.once
+                at_odds = not pipe.settled or standing.status.last_error or each.state not in LIVE or self._plan.once
                 if standing.behind.frames and at_odds:
                     behind.append(_undelivered(standing))
             self._let_go(each)

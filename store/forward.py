@@ -73,7 +73,7 @@ def forward(run: RunDirectory, say: Callable[[str], None]) -> int:
 
 def _forward_one(run: RunDirectory, way: Http, request: KnobRequest) -> str:
     """Pass one on; why it got no further, or nothing."""
-    folder = run.path / "knob-requests"
+    folder = run.requests
     left = Forwarded(request.name, time.time_ns(), request.uid, request.content, request.error)
     posted = False
     try:

@@ -19,6 +19,7 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
 from controller.journal import Cursor, JournalReader, read_cursor, write_cursor
+from controller.run_directory import LIVE
 from estimator.errors import RecordError, StorageError, UsageError
 from store import names
 from store.delivery import BUSY, DENIED, FINAL, UNREACHABLE, telemetry_off
@@ -311,7 +312,7 @@ def _of_standing(metric: names.Metric, standing: Standing) -> list[tuple[Key, fl
     status, behind, state, reasons = standing
     sink = status.sink
     if metric is names.M_ENGINE:
-        return [((), float(state in ("live", "collector_gone")))] if sink == "sqlite" else []
+        return [((), float(state in LIVE))] if sink == "sqlite" else []
     plain = {
         names.M_LAG: behind.seconds, names.M_BEHIND: behind.bytes, names.M_FRAMES: behind.frames,
         names.M_DELIVERED: status.delivered,

@@ -18,7 +18,7 @@ from controller.journal.segments import list_segments
 from controller.knob_requests import plain
 from controller.knob_turning import LONGEST_NAME, asked_change
 from controller.records import KnobChange, KnobsInForce, decode
-from controller.run_directory import ListedRun, RunDirectory, default_base, list_runs
+from controller.run_directory import LIVE, ListedRun, RunDirectory, default_base, list_runs
 from estimator.errors import NoAnswerError, NotFoundError, RecordError, UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ WAIT_SECONDS: Final = 5.0
 """How long an answer is waited for unless told otherwise."""
 _GRACE_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.02
-_LIVE: Final = ("live", "collector_gone")
 _SHOWN: Final = 6
 
 
@@ -103,7 +102,7 @@ class AnswerReader:
         name, deadline = self._run.path.name, clock() + seconds
         withdrawn = False
         while True:
-            over = self._run.state not in _LIVE  # looked at first: what an engine wrote before its end is found below
+            over = self._run.state not in LIVE  # looked at first: what an engine wrote before its end is found below
             if (found := self.find(request)) is not None:
                 return found
             if over:
@@ -173,7 +172,7 @@ def find_live_run(name: str | None, base: Path | None) -> RunDirectory:
         run = RunDirectory.find(name, base)
         _check_live(run)
         return run
-    live = [each for each in _runs(base) if each.state in _LIVE]
+    live = [each for each in _runs(base) if each.state in LIVE]
     if not live:
         raise NotFoundError(
             f"no run under {base or default_base()} is live; begin one, for instance with glassgate replay --pace 1"
@@ -189,7 +188,7 @@ def find_run(name: str | None, base: Path | None) -> RunDirectory:
     if name is not None:
         return RunDirectory.find(name, base)
     runs = _runs(base)
-    found = next((each for each in runs if each.state in _LIVE), runs[0] if runs else None)
+    found = next((each for each in runs if each.state in LIVE), runs[0] if runs else None)
     if found is None:
         raise NotFoundError(f"no run is recorded under {base or default_base()} yet; record one with glassgate replay")
     return found.run
@@ -209,7 +208,7 @@ def _runs(base: Path | None) -> list[ListedRun]:
 
 def _check_live(run: RunDirectory) -> None:
     state = run.state
-    if state not in _LIVE:
+    if state not in LIVE:
         what = "has ended" if state == "ended" else "has lost its engine"
         raise NotFoundError(f"run {run.path.name} {what}; only a live run's knobs can be turned (glassgate runs)")
 

@@ -16,7 +16,7 @@ from controller.decision import PassResult
 from controller.engines.plugin import EngineIdentity, EngineRecord, Faults, Http, InProcess, NoWay, PluginSettings
 from controller.engines.plugin.broadcast import Forwarded, leave_forwarded
 from controller.engines.plugin.status import read_status, write_status
-from controller.knobs import Knobs
+from controller.knobs import SHARED_KV_CAUTION, Knobs
 from controller.limits import Setting
 from controller.records import Digest, encode
 from controller.request import Capacity
@@ -242,7 +242,7 @@ def test_ranks_that_differ_fail_and_a_missing_rank_is_told(engine):
     """A divergence is a failure that names the query; a rank that is not recorded here is a warning."""
     zero = engine(run_id="ranks001", ranks=2)
     assert states(zero.run, "ranks") == [WARN]
-    one = engine(run_id="ranks001", ranks=2, rank=1, leads=False, collects=False)
+    one = engine(run_id="ranks001", ranks=2, rank=1, leads=False)
     assert states(zero.run, "ranks") == [OK]
     one._writer.append(encode([Digest(1, b"x" * 16)]))
     zero.passes = 0
@@ -275,10 +275,10 @@ def test_shared_kv_batching_is_warned_of(engine, monkeypatch):
     record = engine(knobs=Knobs(shared_kv_batching=True))
     assert said(record.run, "shared KV")[0][1:] == (
         WARN,
-        f"this run began with shared_kv_batching on -> {installation.SHARED_KV_CAUTION}",
+        f"this run began with shared_kv_batching on -> {SHARED_KV_CAUTION}",
     )
     for words in ("accept length", "output length", "host-cache load and backup", "real traffic"):
-        assert words in installation.SHARED_KV_CAUTION
+        assert words in SHARED_KV_CAUTION
     monkeypatch.setenv("GLASSGATE_SHARED_KV_BATCHING", "on")
     assert [each.state for each in installation.examine_installation() if each.check == "shared KV"] == [WARN]
 
@@ -340,7 +340,7 @@ def test_a_folder_called_store_where_one_stands_is_told(glassgate, tmp_path):
 def test_the_newest_run_of_an_engine_is_meant(engine, tmp_path):
     """Without a name it is the engine's run begun last, its first rank; a replay is passed over."""
     zero = engine(run_id="older001", ranks=2)
-    engine(run_id="older001", ranks=2, rank=1, leads=False, collects=False)
+    engine(run_id="older001", ranks=2, rank=1, leads=False)
     RunDirectory.create(tmp_path / "home" / "runs", engine="replay", version="1", run_id="replay01")
     assert running.find_run(None, tmp_path / "home" / "runs").path == zero.run.path
     assert running.find_run("older001-1", tmp_path / "home" / "runs").path == zero.run.path

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from controller.engines.plugin import SUPPORTED, check_settings, fit, read_settings, switched_on
+from controller.engines.plugin import SUPPORTED, fit, read_settings, switched_on
+from controller.knobs import SHARED_KV_CAUTION
 from controller.run_directory import default_base
 from controller.settings import config_file, read_given
 from estimator.errors import GlassgateError
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 
     from controller.engines.plugin.supported import SupportedEngine
 
-SHARED_KV_CAUTION: Final = (
-    "shared_kv_batching stays off until accept length of speculative decoding, output length, and host-cache load and "
-    "backup have been validated under real traffic"
-)
 _LITTLE_BYTES: Final = 1 << 30
 _ROOM_BYTES: Final = 5 << 30
 """A journal of 2 GiB and its database of about as much."""
@@ -143,7 +140,6 @@ def _switch() -> Iterator[Finding]:
 
 
 def _settings() -> Iterator[Finding]:
-    check_settings()
     found = read_settings()
     given = read_given()
     path = config_file()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.engines.plugin import SUPPORTED, read_status, switched_on
-from controller.run_directory import list_runs
+from controller.run_directory import LIVE, list_runs
 from estimator.errors import InputError
 from ui.doctor.finding import OK, Finding, fail, ok, warn
 from ui.doctor.installation import plugin_filter, working_folder
@@ -94,7 +94,7 @@ def _recorded(base: Path | None) -> dict[int, str]:
     """The processes of live runs, with the run of each."""
     found = {}
     for listed in list_runs(base) if base is None or base.exists() else []:
-        status = read_status(listed.run.path) if listed.state in ("live", "collector_gone") else None
+        status = read_status(listed.run.path) if listed.state in LIVE else None
         if status is not None:
             found[status.pid] = listed.run.path.name
     return found

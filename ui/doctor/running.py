@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final
 from controller.engines.plugin import SUPPORTED, Http, NoWay, read_faults, read_status
 from controller.engines.plugin.broadcast import list_forwarded
 from controller.engines.plugin.collector import collector_log
+from controller.knobs import SHARED_KV_CAUTION
 from controller.liveness import is_held
-from controller.run_directory import RunDirectory, list_runs, ranks_of
+from controller.run_directory import LIVE, RunDirectory, list_runs, ranks_of
 from estimator.errors import RecordError
 from store.standing import read_alarms, read_standings
 from store.words import counted, duration
 from ui.doctor.finding import Finding, examine, fail, ok, warn
-from ui.doctor.installation import SHARED_KV_CAUTION, disk_room, endpoints, working_folder
+from ui.doctor.installation import disk_room, endpoints, working_folder
 from ui.doctor.processes import environment_of, same_environment
 from ui.where import database_of
 
@@ -31,7 +32,6 @@ _QUIET_NS: Final = 10_000_000_000
 """A clerk says once a second that it lives; after so long something is wrong with its process."""
 _BEHIND_NS: Final = 15_000_000_000
 _UNANSWERED_SECONDS: Final = 30.0
-_LIVE: Final = ("live", "collector_gone")
 
 
 def newest_run(base: Path | None) -> RunDirectory | None:
@@ -60,7 +60,7 @@ def examine_run(run: RunDirectory) -> list[Finding]:
 def _state(run: RunDirectory) -> Iterator[Finding]:
     info, state = run.info, run.state
     what = f"{run.path.name}: {info.engine} {info.version}, model {info.model or 'unknown'}, began {info.started}"
-    if state in _LIVE:
+    if state in LIVE:
         yield ok("run", f"{what}, live")
     elif state == "ended":
         yield ok("run", f"{what}, ended ({info.end_reason})")
@@ -82,7 +82,7 @@ def _plugin(run: RunDirectory) -> Iterator[Finding]:
         yield fail("plug-in", f"{who} has stepped aside: {status.why_not}", "see the faults below; restart the engine")
         return
     what = f"{who}: {', '.join(status.replaced)} replaced"
-    if run.state in _LIVE:
+    if run.state in LIVE:
         what += f" for {duration(time.time_ns() - status.since_ns)}"
     yield ok("plug-in", f"{what}, {counted(status.passes, 'pass', 'passes')}")
     yield from _moving(run.state, status, who)
@@ -94,7 +94,7 @@ def _plugin(run: RunDirectory) -> Iterator[Finding]:
 
 
 def _moving(state: RunState, status: PluginStatus, who: str) -> Iterator[Finding]:
-    if state not in _LIVE:
+    if state not in LIVE:
         return
     now = time.time_ns()
     if now - status.at_ns > _QUIET_NS:
@@ -139,7 +139,7 @@ def _faults(ranks: list[RunDirectory]) -> Iterator[Finding]:
 def _process(run: RunDirectory) -> Iterator[Finding]:
     """The engine's own process: its working folder and its environment of packages."""
     status = read_status(run.path)
-    if status is None or run.state not in _LIVE:
+    if status is None or run.state not in LIVE:
         return
     folder = Path(f"/proc/{status.pid}/cwd")
     if not os.access(folder, os.X_OK):
@@ -162,7 +162,7 @@ def _collector(run: RunDirectory) -> Iterator[Finding]:
         yield ok("collector", f"process {pid} collects" + (f"; it last said: {said}" if said else ""))
         if pid.isdecimal():
             yield from endpoints(environment_of(int(pid)) or {}, "collector")
-    elif run.state in _LIVE:
+    elif run.state in LIVE:
         why = f"; the last one said: {said}" if said else ""
         begun = (
             "nobody collects the journal" if status is None or not status.collector_pid else "the collector has ended"
@@ -218,14 +218,13 @@ def _knobs(run: RunDirectory) -> Iterator[Finding]:
     status = read_status(run.path)
     if run.info.knobs.get("shared_kv_batching"):
         yield warn("shared KV", "this run began with shared_kv_batching on", SHARED_KV_CAUTION)
-    if status is None or run.state not in _LIVE:
+    if status is None or run.state not in LIVE:
         return
-    folder = run.path / "knob-requests"
     if isinstance(status.way, NoWay):
         yield warn("knobs", f"they cannot be turned while this engine runs: {status.way.why}", "restart it with others")
         return
-    old = [path for path in folder.glob("[!.]*.json") if time.time() - path.stat().st_mtime > _UNANSWERED_SECONDS]
-    waiting = len(old) + len(list_forwarded(folder))
+    old = [path for path in run.requests.glob("[!.]*.json") if time.time() - path.stat().st_mtime > _UNANSWERED_SECONDS]
+    waiting = len(old) + len(list_forwarded(run.requests))
     if waiting:
         yield warn(
             "knobs", f"{counted(waiting, 'request')} without an answer", "is a collector there, and the engine busy?"

@@ -15,7 +15,7 @@ import msgspec
 
 from controller.knob_requests import KnobRequest
 from controller.knobs import SPEC_BY_NAME, Knobs
-from controller.whole_file import FOLDER_MODE, write_whole
+from controller.whole_file import FOLDER_MODE, read_json, write_whole
 from estimator.errors import KnobError
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def clear_answered(requests: Path, older_than_ns: int) -> None:
 
 
 def _read(path: Path) -> Forwarded:
-    return msgspec.json.decode(path.read_bytes(), type=Forwarded)
+    return read_json(path, Forwarded)
 
 
 def is_forwarded(requests: Path, name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
 import time
@@ -56,7 +55,6 @@ class Clerk:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="glassgate-clerk", daemon=True)
         self._told_ns = 0
-        self._pid = os.getpid()
 
     def start(self) -> None:
         """Write the status file, so that whoever looks finds it, and begin."""

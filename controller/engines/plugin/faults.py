@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from controller.whole_file import write_whole
+from controller.whole_file import read_json, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,5 +122,5 @@ class Faults:
 def read_faults(folder: Path) -> list[Fault]:
     """The faults that the engine of a run left; none when it left no file that can be read."""
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=FaultsFile).faults
+        return read_json(folder / FILE, FaultsFile).faults
     return []

@@ -30,8 +30,6 @@ class EngineIdentity:
     """Ranks of this group."""
     leads: bool = True
     """The first of its group: it records its passes whole, the others digests."""
-    collects: bool = True
-    """The first rank of the run on this machine: the collector is started for it, and takes the others too."""
     first_rank_here: int = 0
     """The rank that `collects`; its folder holds the database of all of them."""
     way: Way = field(default_factory=InProcess)
@@ -43,3 +41,8 @@ class EngineIdentity:
     context: dict[str, Any] = field(default_factory=dict)
     """What else run.json should say, for instance flags that matter."""
     cautions: tuple[str, ...] = ()
+
+    @property
+    def collects(self) -> bool:
+        """The first rank of the run on this machine: the collector is started for it, and takes the others too."""
+        return self.rank == self.first_rank_here

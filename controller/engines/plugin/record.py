@@ -15,6 +15,7 @@ from weakref import WeakSet
 
 import msgspec
 
+from controller.beginning import knobs_in_force, setting_words
 from controller.digest import DigestRecorder
 from controller.engines.plugin.broadcast import answer_forwarded, find_forwarded
 from controller.engines.plugin.clerk import Clerk
@@ -24,10 +25,10 @@ from controller.engines.plugin.requests import Requests, refusal, who_asked
 from controller.engines.plugin.run_id import announce_run, shared_run_id
 from controller.engines.plugin.status import PluginStatus
 from controller.journal import JournalWriter
-from controller.limits import effective, explain, largest_prompt
+from controller.limits import effective, largest_prompt
 from controller.recorder import Recorder
-from controller.records import Arrival, KnobsInForce, RunEnd, RunStart
-from controller.run_directory import DATABASE, RunDirectory, default_base, ranks_of
+from controller.records import Arrival, RunEnd, RunStart
+from controller.run_directory import DATABASE, RunDirectory, default_base, ranks_of, run_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from controller.knob_requests import KnobRequest
     from controller.knob_turning import Answer
     from controller.knobs import Knobs
-    from controller.limits import Setting
     from controller.records import AnyRecord
     from controller.request import Capacity
     from estimator.batch import BatchEstimator
@@ -203,7 +203,7 @@ class EngineRecord:
                     change = msgspec.structs.replace(change, who=who_asked(asked.request), request=asked.name)
             self.note(change)
             if answer.knobs is not None:
-                self.note(_in_force(at_ns, answer.knobs, self._setting))
+                self.note(knobs_in_force(at_ns, answer.knobs, self._setting))
 
     def stand_aside(self, why: str) -> None:
         """Say that the engine's own classes decide from here on, and why; `glassgate doctor` shows it."""
@@ -238,15 +238,14 @@ class EngineRecord:
     ) -> None:
         base = settings.runs or default_base()
         name = shared_run_id() if run_id is None else run_id
-        if run_id is None and identity.collects and (base / name).exists():
+        if run_id is None and identity.collects and run_folder(base, name, identity.rank).exists():
             name = announce_run()  # a second engine of one process, or a variable left over
         limits = effective(settings.knobs, identity.setting)
         context = dict(identity.context)
         if settings.database is not None:
             context["database"] = str(settings.database.resolve())
         elif not identity.collects:
-            first = name if identity.first_rank_here == 0 else f"{name}-{identity.first_rank_here}"
-            context["database"] = str((base / first / DATABASE).resolve())
+            context["database"] = str((run_folder(base, name, identity.first_rank_here) / DATABASE).resolve())
         self.run = run = RunDirectory.create(
             base, engine=identity.engine, version=identity.version, model=identity.model, rank=identity.rank,
             context=context, knobs=settings.knobs.as_dict(), run_id=name,
@@ -259,7 +258,7 @@ class EngineRecord:
         largest = identity.largest_prompt_tokens or largest_prompt(limits, identity.pool_tokens)
         recorder.note(_run_start(identity, name, at_ns, largest, estimator))
         if identity.leads:
-            recorder.note(_in_force(at_ns, settings.knobs, identity.setting))
+            recorder.note(knobs_in_force(at_ns, settings.knobs, identity.setting))
         recorder.flush()
         self._recorder = recorder
         status = _status(identity)
@@ -276,9 +275,9 @@ class EngineRecord:
     @staticmethod
     def _asked(run: RunDirectory, number: int) -> Forwarded | None:
         """What the collector left of a broadcast request, with this rank or with another group's leader."""
-        found = answer_forwarded(run.path / "knob-requests", number)
+        found = answer_forwarded(run.requests, number)
         for other in ranks_of(run) if found is None else []:
-            found = found or find_forwarded(other.path / "knob-requests", number)
+            found = found or find_forwarded(other.requests, number)
         return found
 
     def _tell_taken(self) -> None:
@@ -308,28 +307,14 @@ class EngineRecord:
 def _run_start(
     identity: EngineIdentity, name: str, at_ns: int, largest: int, estimator: BatchEstimator | None
 ) -> RunStart:
-    setting = identity.setting
-    words: dict[str, int | bool | float | str] = {
-        "context_parallel": setting.context_parallel,
-        "data_parallel": setting.data_parallel,
-        "lanes": setting.lanes,
-        "has_model": setting.has_model,
-        "ranks": identity.ranks,
-    }
+    words = setting_words(identity.setting) | {"ranks": identity.ranks}
     if estimator is not None:
         words["geometry"] = json.dumps(asdict(estimator.geometry))
     return RunStart(
         name, identity.engine, identity.version, identity.rank, identity.group, identity.model or "", at_ns,
-        time.time_ns(), False, identity.pool_tokens, identity.host_tokens, setting.slots, largest, words,
+        time.time_ns(), False, identity.pool_tokens, identity.host_tokens, identity.setting.slots, largest, words,
         identity.buffers,
     )  # fmt: skip
-
-
-def _in_force(at_ns: int, knobs: Knobs, setting: Setting) -> KnobsInForce:
-    rows = tuple(
-        (each.name, each.unit, each.set_to, each.effective, each.state, each.why) for each in explain(knobs, setting)
-    )
-    return KnobsInForce(at_ns, knobs.revision, rows)
 
 
 def _status(identity: EngineIdentity) -> PluginStatus:

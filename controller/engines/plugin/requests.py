@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from controller.engines.plugin.broadcast import answer_forwarded, clear_answered, list_forwarded, number_of
 from controller.engines.plugin.status import Http, InProcess, NoWay, read_status
-from controller.knob_turning import Answer
-from controller.run_directory import ranks_of
+from controller.knob_turning import LONGEST_NAME, Answer
+from controller.run_directory import LIVE, ranks_of
 from estimator.errors import GlassgateError
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ class Requests:
             if status is None or not status.leads or not isinstance(status.way, InProcess):
                 continue
             try:
-                if other.state in ("live", "collector_gone"):
+                if other.state in LIVE:
                     other.leave_request(request.content or {})
             except GlassgateError as error:
                 self._refuse(request, f"rank {status.rank} cannot be told: {error}")
 
     def _watch_forwarded(self) -> None:
-        folder = self._run.path / "knob-requests"
+        folder = self._run.requests
         for each in list_forwarded(folder):
             why = each.why
             if not why and time.time_ns() - each.at_unix_ns > PATIENCE_NS:
@@ -94,5 +94,5 @@ def who_asked(request: KnobRequest) -> str:
     """The name a request gives, else its user's number."""
     who = (request.content or {}).get("who")
     if isinstance(who, str) and who.isprintable() and who:
-        return who[:120]
+        return who[:LONGEST_NAME]
     return "unknown" if request.uid is None else f"user {request.uid}"

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.knobs import SPEC_BY_NAME, Knobs, shown
-from controller.settings import PREFIX, SETTING_SPECS, SWITCH, Given, read_given
-from estimator.errors import InputError, KnobError
+from controller.knobs import SPEC_BY_NAME, Knobs
+from controller.settings import SETTING_SPECS, SWITCH, Given, read_given
+from estimator.errors import InputError, KnobError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,8 +135,3 @@ def _setting(kind: str, name: str, given: Given) -> Any:
     if word not in words:
         raise InputError(f"{source}: {name} is {shown(value)}; it is {', '.join(words[:-1])} or {words[-1]}")
     return word
-
-
-def variable_of(name: str) -> str:
-    """The environment variable of a setting."""
-    return PREFIX + name.upper()

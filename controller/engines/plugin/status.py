@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from controller.whole_file import write_whole
+from controller.whole_file import read_json, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,5 +82,5 @@ def write_status(folder: Path, status: PluginStatus) -> None:
 def read_status(folder: Path) -> PluginStatus | None:
     """What the plug-in of a run said last; None for a run without one, or a file that cannot be read."""
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=PluginStatus)
+        return read_json(folder / FILE, PluginStatus)
     return None

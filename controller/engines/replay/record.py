@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from controller.limits import explain, largest_prompt
+from controller.beginning import knobs_in_force, setting_words
+from controller.limits import largest_prompt
 from controller.prefixes import NOTHING_SHARED
-from controller.records import Arrival, KnobsInForce, RunEnd, RunStart
+from controller.records import Arrival, RunEnd, RunStart
 
 if TYPE_CHECKING:
     from controller.decision import PassResult
@@ -116,13 +117,7 @@ class ReplayRecord:
         `manner` is what only a replay has: how it serves. `wall_ns` is the Unix time that simulated time 0 stands for.
         """
         run, version, model, context = names
-        words: dict[str, int | bool | float | str] = {
-            "context_parallel": setting.context_parallel,
-            "data_parallel": setting.data_parallel,
-            "lanes": setting.lanes,
-            "has_model": setting.has_model,
-            **manner,
-        }
+        words = setting_words(setting) | manner
         at_ns, largest = 0, largest_prompt(limits, pool_tokens)
         start = RunStart(
             run, "replay", version, 0, "", model, at_ns, wall_ns, True, pool_tokens, host_tokens, setting.slots,
@@ -132,12 +127,8 @@ class ReplayRecord:
 
     def knobs(self, now_ns: int, knobs: Knobs, setting: Setting) -> None:
         """Record the knobs in force."""
-        rows = tuple(
-            (knob.name, knob.unit, knob.set_to, knob.effective, knob.state, knob.why)
-            for knob in explain(knobs, setting)
-        )
         self.recorder.revision = knobs.revision
-        self.note(KnobsInForce(now_ns, knobs.revision, rows))
+        self.note(knobs_in_force(now_ns, knobs, setting))
 
     def end(self, now_ns: int, reason: str, requests: int) -> None:
         """Record the end of a run and append everything."""

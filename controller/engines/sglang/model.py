@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from sglang.srt.runtime_context import get_parallel
 
-from estimator.batch import BatchEstimator
+from controller.engines.plugin.model import ModelEstimate, estimate_model
 from estimator.context import GQA_IMPLS, MLA_IMPLS, SPARSE_IMPLS, RunContext
-from estimator.errors import GlassgateError
-from estimator.geometry import KNOWN_KEYS, Geometry
 
-
-class ModelEstimate(NamedTuple):
-    """The estimator, or None and why there is none."""
-
-    estimator: BatchEstimator | None
-    caution: str
+if TYPE_CHECKING:
+    from estimator.geometry import Geometry
 
 
 def served_name(args: Any) -> str:
@@ -25,13 +19,12 @@ def served_name(args: Any) -> str:
 
 
 def estimate_of(scheduler: Any) -> ModelEstimate:
-    """The estimator for a scheduler's model. Keys of the model's configuration that no formula knows are left out."""
+    """The estimator for a scheduler's model."""
     parallel, args = get_parallel(), scheduler.server_args
     cp = int(parallel.attn_cp_size)
-    try:
-        config = scheduler.model_config.hf_text_config.to_dict()
-        geometry = Geometry.from_config(config, name=served_name(args), ignore=set(config) - KNOWN_KEYS)
-        context = RunContext.default_for(
+
+    def context(geometry: Geometry) -> RunContext:
+        return RunContext.default_for(
             geometry,
             tp=int(parallel.attn_tp_size),
             cp=cp,
@@ -44,11 +37,8 @@ def estimate_of(scheduler: Any) -> ModelEstimate:
             pool_tokens=int(scheduler.token_to_kv_pool_allocator.size),
             overlap_schedule=bool(scheduler.enable_overlap),
         )
-        return ModelEstimate(BatchEstimator(geometry, context), "")
-    except GlassgateError as error:
-        return ModelEstimate(
-            None, f"max_buffer_bytes cannot bind, since buffers of this model are not estimated: {error}"
-        )
+
+    return estimate_model(scheduler.model_config.hf_text_config.to_dict(), served_name(args), context)
 
 
 def _kernel(geometry: Geometry, args: Any) -> str:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sglang.srt.runtime_context import get_parallel, get_schedule
 
 from controller.engines.plugin import PluginSettings, read_settings
-from controller.engines.sglang.model import ModelEstimate, estimate_of
+from controller.engines.sglang.model import estimate_of
 from controller.limits import Setting
 from estimator.errors import KnobError
 
 if TYPE_CHECKING:
+    from controller.engines.plugin.model import ModelEstimate
     from controller.knobs import Knobs
 
 FIXED: Final = {"page_size": "the KV pool is laid out in such pages (--page-size)"}

@@ -28,6 +28,7 @@ from controller.engines.sglang.smoke import smoke_rank
 from controller.engines.sglang.terms import Terms
 from controller.engines.sglang.turning import KnobHandlers
 from controller.engines.sglang.watch import SchedulerWatch, no_hit_of
+from controller.knobs import SHARED_KV_CAUTION
 from controller.limits import effective
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ class Place(NamedTuple):
     group: str
     ranks: int
     leads: bool
-    collects: bool
     first_rank_here: int
     run_id: str
 
@@ -123,7 +123,6 @@ def _place(scheduler: Any) -> Place:
         group=group,
         ranks=int(parallel.attn_tp_size) * int(parallel.attn_cp_size),
         leads=stage == 0 and int(parallel.attn_tp_rank) == 0 and int(parallel.attn_cp_rank) == 0,
-        collects=rank == first_here and (replica == 0 or not alone),
         first_rank_here=first_here if not alone or replica == 0 else 0,
         run_id=everyone[0][2],
     )
@@ -146,7 +145,6 @@ def _identity(scheduler: Any, found: EngineSettings, place: Place) -> EngineIden
         group=place.group,
         ranks=place.ranks,
         leads=place.leads,
-        collects=place.collects,
         first_rank_here=place.first_rank_here,
         way=_way(args),
         engine_key=args.admin_api_key or args.api_key,
@@ -178,10 +176,7 @@ def _way(args: Any) -> Http:
 def _cautions(scheduler: Any, found: EngineSettings) -> list[str]:
     told = [found.estimate.caution] if found.estimate.caution else []
     if found.setting.context_parallel and found.settings.knobs.shared_kv_batching:
-        told.append(
-            "shared_kv_batching is on: keep it off until accept length of speculative decoding, output length, and "
-            "host-cache load and backup have been validated under real traffic"
-        )
+        told.append(f"shared_kv_batching is on: {SHARED_KV_CAUTION}")
     if int(get_parallel().pp_size) > 1:
         told.append("pipeline stages after the first write digests that nothing compares")
     if scheduler.disable_radix_cache:

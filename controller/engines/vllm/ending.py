@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from controller.engines.plugin import read_settings
 from controller.engines.vllm.start import FAULTS, run_id
-from controller.liveness import is_held
 from controller.run_directory import RunDirectory, default_base
 from estimator.errors import GlassgateError
 
@@ -41,5 +40,5 @@ def end_run(name: str) -> None:
     for path in sorted(base.glob(f"{name}*")):
         with suppress(GlassgateError):
             run = RunDirectory(path)
-            if run.info.run_id == name and run.info.ended is None and not is_held(path / "engine.lock"):
+            if run.info.run_id == name and run.state == "engine_gone":
                 run.end(REASON)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.engines.plugin import PluginSettings, read_settings
-from controller.engines.vllm.model import ModelEstimate, estimate_of
+from controller.engines.vllm.model import estimate_of
 from controller.limits import Setting
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
+
+    from controller.engines.plugin.model import ModelEstimate
 
 _OPTION: Final = "--max-num-batched-tokens"
 FIXED: Final = {

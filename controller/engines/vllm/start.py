@@ -76,7 +76,6 @@ def _identity(scheduler: Any, pool: KvPool, found: EngineSettings) -> EngineIden
         largest_prompt_tokens=min(pool.tokens, scheduler.max_model_len - 1),
         rank=rank,
         group=f"dp{rank}",
-        collects=local == 0,
         first_rank_here=rank - local,
         buffers="" if estimator is None else json.dumps(estimator.context.as_run()),
         context={

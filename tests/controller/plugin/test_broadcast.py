@@ -109,8 +109,8 @@ def test_in_process_a_request_waits_for_the_next_pass_boundary(engine, records_o
 def test_in_process_the_other_groups_get_a_copy(engine):
     """A request left with the first rank reaches the leader of each other group, and no rank that only follows."""
     zero = engine(run_id="dp000001", group="dp0", way=InProcess())
-    one = engine(run_id="dp000001", group="dp1", rank=1, collects=False, way=InProcess())
-    two = engine(run_id="dp000001", group="dp1", rank=2, collects=False, leads=False, way=InProcess())
+    one = engine(run_id="dp000001", group="dp1", rank=1, way=InProcess())
+    two = engine(run_id="dp000001", group="dp1", rank=2, leads=False, way=InProcess())
     zero.record.run.leave_request(asked_change({"max_requests": 3}, "ada"))
     until(lambda: zero.record.taken and one.record.taken)
     assert one.record.taken[0].content["changes"] == {"max_requests": 3}
@@ -150,7 +150,7 @@ def test_a_broadcast_is_recorded_under_the_name_of_whoever_asked(engine, records
 def test_every_groups_leader_records_who_asked(engine, records_of):
     """Of several groups each leader finds the request in the folder in which it was left, whichever answers first."""
     zero = engine(run_id="groups01", group="dp0", way=HTTP)
-    one = engine(run_id="groups01", group="dp1", rank=1, collects=False, way=HTTP)
+    one = engine(run_id="groups01", group="dp1", rank=1, way=HTTP)
     name, number = forwarded(zero.record)
     request, _ = from_numbers(to_numbers(left(max_requests=3)))
     for each in (zero, one):

@@ -47,7 +47,7 @@ def collected(engine, monkeypatch):
     """An engine of two ranks with a collector beside it, as in an engine's process; whatever runs is ended."""
     monkeypatch.setenv("GLASSGATE", "1")
     zero = engine(run_id="beside01", ranks=2, settings={"collector": True}, engine_key="secret-key")
-    one = engine(run_id="beside01", rank=1, ranks=2, leads=False, collects=False, settings={"collector": True})
+    one = engine(run_id="beside01", rank=1, ranks=2, leads=False, settings={"collector": True})
     pid = read_status(zero.record.run.path).collector_pid
     yield zero, one, pid
     with suppress(ProcessLookupError):

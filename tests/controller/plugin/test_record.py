@@ -66,7 +66,7 @@ def test_the_other_ranks_record_digests_alone(engine, records_of):
     """Rank 1 shares the run's id and writes a digest a pass, no arrival, no knobs and no whole pass."""
     zero, one = (
         engine(run_id="shared1", ranks=2),
-        engine(run_id="shared1", rank=1, ranks=2, leads=False, collects=False),
+        engine(run_id="shared1", rank=1, ranks=2, leads=False),
     )
     for rank in (zero, one):
         rank.record.arrived(1, "req-1", 100, 16)
