@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from controller.journal import JournalWriter
 from controller.recorder import Recorder
 from store.telemetry_bench import scheduler_spans
-from ui.bench.measure import Spread, time_us
+from ui.bench.measure import Spread, take_turns, time_us
 from ui.bench.scene import CAPACITY, NullJournal, candidates, limits_for, one_pass
 
 if TYPE_CHECKING:
@@ -60,13 +60,8 @@ def beside_us(rounds: int) -> dict[Way, Spread]:
             Way.SPAN: lambda: spans(DECISIONS),
             Way.STATEMENT: lambda: insert(table, DECISIONS),
         }
-        taken: dict[Way, list[float]] = {way: [] for way in ways}
-        for turn in range(-2, rounds):  # the first turns warm up
-            for way, work in ways.items():
-                us = time_us(partial(_repeat, work, BLOCK), BLOCK * DECISIONS)
-                if turn >= 0:
-                    taken[way].append(us)
-    return {way: Spread.of(each) for way, each in taken.items()}
+        works = {way: (partial(_repeat, work, BLOCK), BLOCK * DECISIONS) for way, work in ways.items()}
+        return take_turns(works, rounds)
 
 
 def _repeat(work: Callable[[], object], times: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING, Any, Self
 
-from estimator.errors import StorageError
+from estimator.errors import InputError, StorageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +46,17 @@ class DataFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The lines of a CSV file by column; none where there is no file. Raises InputError for one that is no CSV."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read as CSV: {error}; measure again, or restore it") from None
 
 
 def _unwritable(path: Path, error: OSError) -> StorageError:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+Key = TypeVar("Key")
 
 
 class Measurement(NamedTuple):
@@ -51,3 +53,17 @@ def spread_us(work: Callable[[], object], rounds: int, per: int = 1) -> Spread:
 def median_us(work: Callable[[], object], rounds: int, per: int = 1) -> float:
     """The median of that alone."""
     return spread_us(work, rounds, per).median
+
+
+def take_turns(works: Mapping[Key, tuple[Callable[[], object], int]], rounds: int) -> dict[Key, Spread]:
+    """Microseconds of each work, divided by the number beside it, over so many rounds in which each has its turn.
+
+    What else the machine does is so shared alike. Two rounds before them warm up.
+    """
+    taken: dict[Key, list[float]] = {key: [] for key in works}
+    for turn in range(-2, rounds):
+        for key, (work, per) in works.items():
+            us = time_us(work, per)
+            if turn >= 0:
+                taken[key].append(us)
+    return {key: Spread.of(each) for key, each in taken.items()}

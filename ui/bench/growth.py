@@ -1,0 +1,145 @@
+"""Growth: decisions made, journalled, taken into the store and asked about, up to as many as wanted."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from contextlib import ExitStack
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from controller.journal import JournalWriter
+from controller.journal.frames import OVERHEAD_BYTES
+from controller.recorder import Recorder
+from controller.run_directory import DATABASE, RunDirectory
+from estimator.batch import BatchEstimator
+from estimator.errors import GlassgateError
+from store.collect import Collector
+from store.database import wal_bytes
+from store.named import NAMED
+from store.queries import run_query
+from store.why import why
+from ui.bench.curves import Point
+from ui.bench.load import KNOBS, MODEL, Load
+from ui.bench.measure import Measurement, Spread, time_us
+from ui.view.snapshot import Ask
+from ui.view.source import Source
+from ui.view.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SIZES: Final = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
+"""Decisions at which the store is asked, as far as is wanted."""
+WHY: Final = "why"
+SNAPSHOT: Final = "first snapshot of the screen"
+MADE: Final = "made and journalled"
+TAKEN: Final = "journal to SQLite"
+_STRETCH: Final = 100_000
+"""Decisions made before the store takes them."""
+_PASS_NS: Final = 5_000_000
+_WHY_ROUNDS: Final = 21
+_ROUNDS: Final = 5
+_SLOW_US: Final = 5_000_000
+"""What takes longer is measured once."""
+
+
+class _Sized:
+    """A journal that knows how much was ever written to it."""
+
+    def __init__(self, journal: JournalWriter) -> None:
+        self._journal = journal
+        self.bytes = 0
+
+    def append(self, payload: bytes) -> int:
+        """Append one frame."""
+        self.bytes += len(payload) + OVERHEAD_BYTES
+        return self._journal.append(payload)
+
+
+class _Stand(NamedTuple):
+    """How far a growth is, and what it took."""
+
+    decisions: int
+    requests: int
+    journal_bytes: int
+    made_s: float
+    taken_s: float
+
+
+def growth(decisions: int, told: Callable[[str], None]) -> Iterator[Point | Measurement]:
+    """The costs of a store as it grows to so many decisions, and at the end what the whole way took.
+
+    A load that is not paced makes them, its clock moving 5 ms a pass, and the store takes them in turns with it.
+    `told` hears how far it is. The record is gone afterwards. Raises what recording and reading raise.
+    """
+    with ExitStack() as stack:
+        base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="glassgate-bench-")))
+        run = RunDirectory.create(base, engine="load", version=version("glassgate"), model=MODEL, knobs=KNOBS.as_dict())
+        stack.callback(run.release)
+        name, database = run.info.run_id, run.path / DATABASE
+        journal = stack.enter_context(JournalWriter(run.journal, run_id=name, on_full="raise", stall="wait"))
+        sized = _Sized(journal)
+        clock = iter(range(0, 1 << 62, _PASS_NS // 2))  # looked at twice a pass, when it begins and when it has ended
+        load = Load(Recorder(sized, BatchEstimator.for_model(MODEL)), clock=partial(next, clock))
+        load.begin(name, version("glassgate"), time.time_ns())
+        collector = stack.enter_context(Collector(run, database))
+        made_s = taken_s = 0.0
+        for size in (*(each for each in SIZES if each < decisions), decisions):
+            while load.decisions < size:
+                made_s += time_us(partial(_make, load, min(size, load.decisions + _STRETCH))) / 1e6
+                taken_s += time_us(collector.poll) / 1e6
+            stand = _Stand(load.decisions, load.requests, sized.bytes, made_s, taken_s)
+            told(f"{stand.decisions:,} decisions made in {made_s:,.0f} s, taken into the store in {taken_s:,.0f} s")
+            yield from _asked(database, name, stand, size)
+        yield from _whole(stand, database)
+
+
+def _make(load: Load, decisions: int) -> None:
+    while load.decisions < decisions:
+        load.step()
+
+
+def _asked(database: Path, run: str, stand: _Stand, x: int) -> Iterator[Point]:
+    """What `why`, the named queries and the screen's first snapshot take on the store as it is."""
+    number = iter(range(1, _WHY_ROUNDS + 1))
+
+    def ask_why() -> None:  # of requests all over the run, those that wait now left out
+        why(database, f"load-{stand.requests * next(number) // (_WHY_ROUNDS + 2):08d}", run)
+
+    yield Point.of("store", WHY, x, Spread.of([time_us(ask_why, 1_000) for _ in range(_WHY_ROUNDS)]), "ms")
+    yield Point.of("store", SNAPSHOT, x, _spread(partial(_snapshot, database)), "ms")
+    for query in NAMED:
+        try:
+            spread = _spread(partial(run_query, database, query, run=run))
+        except GlassgateError:  # it was stopped after the time a query may take
+            continue
+        yield Point.of("store", query, x, spread, "ms")
+
+
+def _spread(work: Callable[[], object]) -> Spread:
+    """Milliseconds of a few rounds, or of the first one alone if that was slow."""
+    first = time_us(work)
+    more = 0 if first > _SLOW_US else _ROUNDS - 1
+    return Spread.of([us / 1_000 for us in (first, *(time_us(work) for _ in range(more)))])
+
+
+def _snapshot(database: Path) -> None:
+    view = View(Source.open(str(database)))
+    try:
+        view.answer(Ask())
+    finally:
+        view.close()
+
+
+def _whole(stand: _Stand, database: Path) -> Iterator[Measurement]:
+    count, what = stand.decisions, f"{stand.decisions:,} decisions"
+    stored = database.stat().st_size + wal_bytes(database)
+    yield Measurement(f"{MADE}, {what}", count / stand.made_s, "decisions/s", f"{stand.made_s:,.0f} s")
+    yield Measurement(f"{TAKEN}, {what}", count / stand.taken_s, "decisions/s", f"{stand.taken_s:,.0f} s")
+    yield Measurement(f"journal, {what}", stand.journal_bytes / count, "bytes/decision", "all records included")
+    yield Measurement(
+        f"SQLite, {what}", stored / count, "bytes/decision", f"{stand.requests / count:.2f} requests each"
+    )
