@@ -1,6 +1,7 @@
 """How long a forward pass takes in simulated time: a roofline model from public figures, not a measurement."""
 
 from dataclasses import dataclass, fields
+from functools import cache
 from math import isqrt
 from typing import Final
 
@@ -253,9 +254,15 @@ class StepTimeModel:
         if tokens * self.experts_per_token >= 8 * experts:
             # Here at most one expert in 3,000 is left unread, or there are none.
             return self.resident_fs + self.expert_fs
-        every: int = experts**tokens
-        read: int = every - (experts - self.experts_per_token) ** tokens
-        return self.resident_fs + self.expert_fs * read // every
+        return self.resident_fs + _routed_fs(self.expert_fs, experts, self.experts_per_token, tokens)
+
+
+@cache
+def _routed_fs(expert_fs: int, experts: int, experts_per_token: int, tokens: int) -> int:
+    """Return the fs to read the experts that some of so few tokens route to, exact: powers that grow with them."""
+    every: int = experts**tokens
+    read: int = every - (experts - experts_per_token) ** tokens
+    return expert_fs * read // every
 
 
 def _steps_for(budget: int, first: int, growth: int) -> int:
