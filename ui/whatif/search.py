@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from optuna.study import Study
-    from optuna.trial import Trial
+    from optuna.trial import FrozenTrial, Trial
 
     from controller.knobs import Knobs
     from ui.whatif.recorded import Recorded
@@ -74,14 +74,10 @@ class Point(NamedTuple):
 
     def better(self, other: Point, question: Question) -> bool:
         """Whether it is at least as good in every goal and every bounded figure, and better in one."""
-        mine, theirs = self._standing(question), other._standing(question)
-        return all(one >= two for one, two in zip(mine, theirs, strict=True)) and mine != theirs
+        return _above(self.standing(question), other.standing(question))
 
-    def as_good(self, other: Point, question: Question) -> bool:
-        """Whether it is exactly as good in all of them."""
-        return self._standing(question) == other._standing(question)
-
-    def _standing(self, question: Question) -> tuple[float, ...]:
+    def standing(self, question: Question) -> tuple[float, ...]:
+        """Every goal and every bounded figure, greater ones better."""
         goals = [aim.of(self.figures) * (1 if aim.maximise else -1) for aim in question.aims]
         return (*goals, *(-bound.excess(self.figures) for bound in question.bounds))
 
@@ -129,7 +125,7 @@ class Search:
             known = study.user_attrs.get(_QUESTION)
             if known is None:
                 study.set_user_attr(_QUESTION, text)
-            before = len(study.trials)
+            before = len(study.get_trials(deepcopy=False))
         except Exception as error:  # noqa: BLE001 - each kind of storage has errors of its own
             raise UsageError(f"--storage {storage}: the study cannot be kept there: {_first_line(error)}") from None
         if known not in (None, text):
@@ -146,7 +142,7 @@ class Search:
     @property
     def done(self) -> int:
         """Points that were tried already."""
-        return sum(trial.state.is_finished() for trial in self._study.trials)
+        return sum(trial.state.is_finished() for trial in self._trials())
 
     def run(
         self,
@@ -160,13 +156,16 @@ class Search:
         """Try points until there are so many, or `stopped` says so; the first one is `knobs` as they are.
 
         `tell` is told after each how many there are, and the best so far. What is being tried when it is stopped is
-        tried to its end and kept.
+        tried to its end and kept. An earlier sitting may have ended before its first point did: that is tried anew.
         """
-        if not self._study.trials:
+        current = self._current(knobs)
+        left = points - self.done
+        if all(trial.user_attrs.get(_KNOBS) != current for trial in self._trials()):
             self._study.enqueue_trial(dict(places_of(self.question.space, knobs)))
+            left = max(1, left)
         best = self._best(self._points())
-        while self.done < points and not stopped():
-            batch = [self._ask() for _ in range(min(TOGETHER, points - self.done))]
+        while left > 0 and not stopped():
+            batch = [self._ask() for _ in range(min(TOGETHER, left))]
             pending = [(trial, values, self._begin(workers, values)) for trial, values in batch]
             for place, (trial, values, tried) in enumerate(pending):
                 try:
@@ -179,34 +178,37 @@ class Search:
                 best = self._best([*([] if best is None else [best]), *([] if point is None else [point])])
                 if tell is not None:
                     tell(self.done, best)
+            left = points - self.done
 
     def found(self, knobs: Knobs) -> Found:
         """What the search has come to. Raises NotFoundError where `knobs` as they are were not tried or failed."""
         points = self._points()
-        current = values_at(self.question.space, places_of(self.question.space, knobs)) | self.question.fixed
+        current = self._current(knobs)
         as_is = next((point for point in points if point.values == current), None)
         if as_is is None:
-            failed = [trial.user_attrs.get(_WHY, "") for trial in self._study.trials[:1]]
-            why = failed[0] if failed and failed[0] else "the search was stopped before it tried them; run it again"
+            failed = [each.user_attrs.get(_WHY) for each in self._trials() if each.user_attrs.get(_KNOBS) == current]
+            why = failed[0] if failed else "the search was stopped before it tried them; run it again"
             raise NotFoundError(f"the knobs as they are have no figures to compare with: {why}")
         keeping = [point for point in points if keeps(self.question.bounds, point.figures)]
-        frontier = [
-            point
-            for place, point in enumerate(keeping)
-            if not any(other.better(point, self.question) for other in keeping)
-            and not any(point.as_good(other, self.question) for other in keeping[:place])
-        ]
+        first: dict[tuple[float, ...], Point] = {}  # of those that are just as good
+        for point in keeping:
+            first.setdefault(point.standing(self.question), point)
+        frontier = [point for mine, point in first.items() if not any(_above(other, mine) for other in first)]
         aim = self.question.aims[0]
         frontier.sort(key=lambda point: (aim.of(point.figures) * (-1 if aim.maximise else 1), point.number))
         failed_state = self._optuna.trial.TrialState.FAIL
         return Found(
             tried=self.done,
-            failed=sum(trial.state == failed_state for trial in self._study.trials),
+            failed=sum(trial.state == failed_state for trial in self._trials()),
             current=as_is,
             frontier=tuple(frontier),
             best=self._best(points),
             nearest=() if keeping else tuple(sorted(points, key=self._beyond)[:NEAREST]),
         )
+
+    def _current(self, knobs: Knobs) -> dict[str, Any]:
+        """The values of a point at which the knobs are as they were."""
+        return values_at(self.question.space, places_of(self.question.space, knobs)) | self.question.fixed
 
     def _beyond(self, point: Point) -> tuple[float, int]:
         """By how much a point breaks the bounds, all together."""
@@ -215,7 +217,7 @@ class Search:
     def _points(self) -> list[Point]:
         """Every point that was tried and has figures, the first one first."""
         found = []
-        for trial in self._study.trials:
+        for trial in self._trials():
             attrs: Mapping[str, Any] = trial.user_attrs
             if _FIGURES in attrs and _KNOBS in attrs:
                 found.append(Point(trial.number, dict(attrs[_KNOBS]), Figures(**attrs[_FIGURES])))
@@ -228,6 +230,10 @@ class Search:
             if keeps(self.question.bounds, point.figures) and (best is None or beats(point, best, self.question)):
                 best = point
         return best
+
+    def _trials(self) -> list[FrozenTrial]:
+        """Every point of the study, as the storage has it."""
+        return self._study.get_trials(deepcopy=False)
 
     def _ask(self) -> tuple[Trial, dict[str, Any]]:
         trial = self._study.ask(dict(self._distributions))
@@ -263,6 +269,11 @@ def beats(point: Point, other: Point, question: Question) -> bool:
     if abs(mine - theirs) <= ALIKE * max(abs(mine), abs(theirs)):
         return quick.of(point.figures) < quick.of(other.figures)
     return mine > theirs if aim.maximise else mine < theirs
+
+
+def _above(mine: tuple[float, ...], theirs: tuple[float, ...]) -> bool:
+    """Whether one standing is at least as good as another in everything, and better in something."""
+    return mine != theirs and all(one >= two for one, two in zip(mine, theirs, strict=True))
 
 
 def study_name(asked: dict[str, Any]) -> str:

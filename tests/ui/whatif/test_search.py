@@ -157,6 +157,24 @@ def test_a_search_that_failed_in_the_middle_can_be_taken_up(scene, tmp_path):
     assert found.failed == TOGETHER - 2
 
 
+@pytest.mark.parametrize("points", [1, 2 * TOGETHER])
+def test_the_knobs_as_they_are_are_tried_again_where_their_first_try_never_ended(scene, tmp_path, points):
+    """A sitting killed in its first points leaves nothing to compare with; the next one tries the first point anew."""
+    search, _ = search_of(scene, tmp_path)
+    search._study.enqueue_trial({"max_requests": 0})
+    for _ in range(2):
+        search._ask()  # and the process is killed
+    again, _ = search_of(scene, tmp_path)
+    assert again.done == 0
+    workers = Here(scene)
+    again.run(workers, KNOBS, points)
+    found = again.found(KNOBS)
+    assert found.tried == points
+    assert found.current.values == points_of(again)[0]
+    again.run(workers, KNOBS, points)
+    assert again.done == points
+
+
 def test_a_point_is_replayed_once(scene, tmp_path):
     """In a space of four points the same one comes up again, and its answer is the first one's."""
     search, _ = search_of(scene, tmp_path, knobs=("max_requests=1:2",))
