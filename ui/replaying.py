@@ -227,11 +227,6 @@ def try_smoke(options: ReplayOptions, estimator: BatchEstimator | None) -> Smoke
     return Smoke(**result.record_fields())
 
 
-def _interrupt() -> None:
-    """End at once; what was recorded stays readable."""
-    raise KeyboardInterrupt
-
-
 def _serve(engine: ReplayEngine, run: RunDirectory, options: ReplayOptions) -> dict[str, Any]:
     """Run the engine to its end, with knobs turned, the database following and the progress told; the summary."""
     database = database_of(run)
@@ -241,7 +236,7 @@ def _serve(engine: ReplayEngine, run: RunDirectory, options: ReplayOptions) -> d
     with (
         Collector(run, database) as collector,
         ReplayProgress() as told,
-        stopped_by_signals(engine.stop, _interrupt) as stopped,
+        stopped_by_signals(engine.stop) as stopped,
     ):
         collected = began
         behind = ""

@@ -8,9 +8,12 @@ from types import FrameType
 
 
 @contextmanager
-def stopped_by_signals(stop: Callable[[], None], at_once: Callable[[], None]) -> Iterator[list[int]]:
-    """The first SIGINT or SIGTERM calls `stop`, a second one `at_once`; the signals seen so far are what is yielded.
+def stopped_by_signals(
+    stop: Callable[[], None] = lambda: None, at_once: Callable[[], None] | None = None
+) -> Iterator[list[int]]:
+    """The first SIGINT or SIGTERM calls `stop`, a second one `at_once`, by default what raises KeyboardInterrupt.
 
+    Yielded are the signals seen so far.
     Outside the main thread, where Python handles no signals, nothing changes.
     """
     seen: list[int] = []
@@ -19,7 +22,9 @@ def stopped_by_signals(stop: Callable[[], None], at_once: Callable[[], None]) ->
         return
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        if seen:
+        if seen and at_once is None:
+            raise KeyboardInterrupt
+        if seen and at_once is not None:
             at_once()
         seen.append(number)
         stop()

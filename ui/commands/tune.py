@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -13,22 +13,20 @@ from ui.commands.whatif import open_span, read_changes
 from ui.comparing import print_comparison
 from ui.options import Finite, json_option, model_option, span_options
 from ui.output import data, narrate, print_json
+from ui.progress import ReplayProgress
 from ui.record import Record, find_record
 from ui.saving import save_knobs
 from ui.stopping import stopped_by_signals
 from ui.tuning import SearchProgress, found_dict, print_found, told_choice
 from ui.whatif.choice import Choice, choose
-from ui.whatif.comparison import Comparison, compare
-from ui.whatif.fidelity import FLOOR, fidelity_of
+from ui.whatif.comparison import Comparison, baseline_of, compare
+from ui.whatif.fidelity import FLOOR
 from ui.whatif.goal import Aim, Bound, read_aim, read_bound
-from ui.whatif.happened import read_happened
-from ui.whatif.played import play, with_changes
+from ui.whatif.played import values_of, with_changes
 from ui.whatif.recorded import Recorded
 from ui.whatif.search import Found, Question, Search
 from ui.whatif.space import space_of
-from ui.whatif.span import Span
-from ui.whatif.steps import Steps
-from ui.whatif.workers import Tried, Workers, attempt
+from ui.whatif.workers import Workers
 
 CONFIG: Final = Path("glassgate-tuned.toml")
 DEFAULT_POINTS: Final = 64
@@ -117,13 +115,16 @@ def tune(
     values = read_changes(changes)
     with find_record(database, run) as record:
         recorded, span, steps = open_span(record.database, record.run, since, until, model)
-        _check_fidelity(recorded, span, steps, min_fidelity)
+        with ReplayProgress() as told:
+            baseline = baseline_of(recorded, span, steps, tell=lambda _, standing: told.show(standing))
+        narrate(f"fidelity {baseline.fidelity.score:.2f}: {baseline.fidelity.words()}")
+        baseline.fidelity.check(min_fidelity)
         fixed = with_changes(recorded, span, values)
         question = Question(
             aims=aims,
             bounds=bounds,
             space=space_of(recorded, fixed, knobs),
-            fixed={name: getattr(fixed, name) for name in values},
+            fixed=values_of(recorded, span, values),
         )
         asked = question.asked(recorded, span, steps)
         where = storage or str(_beside(record, recorded))
@@ -132,18 +133,23 @@ def tune(
         with (
             Workers(recorded, span, steps, jobs or os.cpu_count() or 1) as workers,
             SearchProgress(points, aims[0]) as progress,
-            stopped_by_signals(lambda: progress.say("ending after the points in hand"), _at_once) as stopped,
+            stopped_by_signals(lambda: progress.say("ending after the points in hand")) as stopped,
         ):
             search.run(workers, fixed, points, tell=progress.show, stopped=lambda: bool(stopped))
-        found = search.found(fixed)
+            found = search.found(fixed)
+            choice = None
+            if found.best is not None and not stopped:
+                progress.say("taking back what does not matter")
+                choice = choose(found.best, found.current.values, question, lambda each: workers.submit(each).result())
         if stopped:
             _print(found, question, None, None, None, as_json=as_json)
             narrate(f"interrupted; the study is kept, and the same command goes on from {found.tried:,} points")
             ctx.exit(INTERRUPTED)
-        choice = _choose(found, question, recorded, span, steps)
-        chosen = {} if choice is None else choice.changed
-        confirmed = compare(recorded, span, {**question.fixed, **chosen}, steps) if chosen else None
-        path = save_knobs({**question.fixed, **chosen}, output) if chosen else None
+        confirmed, path = None, None
+        if choice is not None and choice.changed:
+            chosen = question.fixed | choice.changed
+            confirmed = compare(recorded, span, chosen, steps, baseline=baseline)
+            path = save_knobs(chosen, output)
     _print(found, question, choice, confirmed, path, as_json=as_json)
     if not as_json:
         for line in told_choice(found, question, choice):
@@ -165,33 +171,9 @@ def _goals(
     return tuple(aims or [read_aim(DEFAULT_AIM, maximise=True)]), tuple(read_bound(text) for text in subject_to)
 
 
-def _check_fidelity(recorded: Recorded, span: Span, steps: Steps, floor: float) -> None:
-    """Say how well the recorded knobs reproduce the record. Raises FidelityError."""
-    replayed = play(recorded, span, steps)
-    fidelity = fidelity_of(read_happened(recorded, span), replayed)
-    narrate(f"fidelity {fidelity.score:.2f}: {fidelity.words()}")
-    fidelity.check(floor)
-
-
 def _beside(record: Record, recorded: Recorded) -> Path:
     """The file of the run's studies."""
     return record.database.with_name(f"{recorded.name}.tune")
-
-
-def _at_once() -> None:
-    raise KeyboardInterrupt
-
-
-def _choose(found: Found, question: Question, recorded: Recorded, span: Span, steps: Steps) -> Choice | None:
-    """The chosen knobs; None where no point keeps the bounds."""
-    if found.best is None:
-        return None
-
-    def again(values: Any) -> Tried:
-        return attempt(recorded, span, steps, values)
-
-    narrate("taking back what does not matter")
-    return choose(found.best, found.current.values, question, again)
 
 
 def _print(

@@ -1,20 +1,16 @@
 """`glassgate whatif`: a stretch of a run as it was, and under other knobs."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 
-from controller.engines.replay import Progress
 from estimator.errors import UsageError
 from store.words import counted, duration
 from ui.cli import INTERRUPTED
 from ui.comparing import print_comparison
 from ui.keeping import keep
 from ui.options import Finite, json_option, model_option, span_options
-from ui.output import cell, narrate, print_json
+from ui.output import narrate, print_json
 from ui.progress import ReplayProgress
 from ui.record import find_record
 from ui.settings import load_settings
@@ -64,8 +60,11 @@ def whatif(
     values = read_changes(changes)
     with find_record(database, run) as record:
         recorded, span, steps = open_span(record.database, record.run, since, until, model)
-        with progress_of("what if") as (tell, stopped):
-            found = compare(recorded, span, values, steps, tell=tell, stopped=lambda: bool(stopped))
+        with ReplayProgress() as told, stopped_by_signals() as stopped:
+            found = compare(
+                recorded, span, values, steps, tell=lambda _, standing: told.show(standing),
+                stopped=lambda: bool(stopped),
+            )  # fmt: skip
     if stopped:
         narrate("stopped before its end; nothing is told")
         ctx.exit(INTERRUPTED)
@@ -113,25 +112,3 @@ def open_span(
             "the record does not describe the model, so buffers are not estimated and max_buffer_bytes does nothing"
         )
     return recorded, span, steps
-
-
-@contextmanager
-def progress_of(what: str) -> Iterator[tuple[Any, list[int]]]:
-    """What tells how far replays are, and the signals seen so far; the first one is to end them."""
-    with ReplayProgress() as told, stopped_by_signals(lambda: None, _interrupt) as stopped:
-
-        def tell(which: str, standing: Progress) -> None:
-            del which
-            told.show(standing)
-
-        yield tell, stopped
-    del what
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt
-
-
-def told_knobs(values: dict[str, Any]) -> str:
-    """Knobs and their values, for people."""
-    return ", ".join(f"{name} {cell(value)}" for name, value in values.items())

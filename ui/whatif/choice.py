@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ui.whatif.goal import keeps
@@ -51,14 +52,19 @@ def choose(
 ) -> Choice:
     """Take back, one by one, the changes without which the best point is almost as good, and weigh what is left."""
     values, figures = dict(best.values), best.figures
+
+    @cache
+    def tried(knobs: frozenset[tuple[str, Any]]) -> Figures | None:
+        return attempt(dict(knobs)).figures
+
+    def without(knob: str) -> Figures | None:
+        return tried(frozenset({**values, knob: current[knob]}.items()))
+
     for knob in _differing(values, current):
-        answer = attempt({**values, knob: current[knob]}).figures
+        answer = without(knob)
         if answer is not None and _as_good(answer, best.figures, question):
             values[knob], figures = current[knob], answer
-    changes = tuple(
-        Change(knob, current[knob], values[knob], attempt({**values, knob: current[knob]}).figures)
-        for knob in _differing(values, current)
-    )
+    changes = tuple(Change(knob, current[knob], values[knob], without(knob)) for knob in _differing(values, current))
     return Choice(values, figures, changes)
 
 

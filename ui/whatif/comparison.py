@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice, zip_longest
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from controller.engines.replay import Progress
 from controller.limits import effective
 from ui.whatif.fidelity import FLOOR, Fidelity, fidelity_of
 from ui.whatif.figures import Figures, figures_of
 from ui.whatif.happened import read_happened
-from ui.whatif.played import Passed, Played, knobs_at, play, values_of, with_changes
+from ui.whatif.played import Passed, Played, knobs_at, play, with_changes
 from ui.whatif.recorded import Recorded, read_recorded
 from ui.whatif.span import MOST_WARM_REQUESTS, Span, read_span
 from ui.whatif.steps import Steps, steps_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from controller.engines.replay import Progress
     from controller.knobs import Knobs
 
 MOST_PARTED: Final = 200
@@ -98,33 +99,50 @@ class Comparison:
         }
 
 
+class Baseline(NamedTuple):
+    """What a change is held against: a span as it was, and replayed under the recorded knobs."""
+
+    happened: Played
+    replayed: Played
+    fidelity: Fidelity
+
+
+Tell = Callable[[str, Progress], None]
+"""Is told which of the replays goes on, and how far it is."""
+
+
+def baseline_of(
+    recorded: Recorded, span: Span, steps: Steps, *, tell: Tell | None = None, stopped: Callable[[], bool] | None = None
+) -> Baseline:
+    """Replay a span under the recorded knobs, and hold it against what happened. Arguments are those of `compare`."""
+    happened = read_happened(recorded, span)
+    replayed = play(recorded, span, steps, progress=_of("as recorded", tell), stopped=stopped)
+    return Baseline(happened, replayed, fidelity_of(happened, replayed))
+
+
 def compare(
     recorded: Recorded,
     span: Span,
     changes: Mapping[str, Any],
     steps: Steps,
     *,
-    tell: Callable[[str, Progress], None] | None = None,
+    baseline: Baseline | None = None,
+    tell: Tell | None = None,
     stopped: Callable[[], bool] | None = None,
 ) -> Comparison:
-    """Replay a span under the recorded knobs and with `changes` set anew.
+    """Replay a span under the recorded knobs, unless `baseline` has that already, and with `changes` set anew.
 
     `tell` is told how far each of the two is, `stopped` asked whether to end early. Raises KnobError for changes that
     cannot be, and what reading the record raises.
     """
     old, new = knobs_at(recorded, span.since_ns), with_changes(recorded, span, changes)
     limits = tuple(effective(knobs, recorded.setting).max_buffer for knobs in (old, new))
-
-    def played(what: str, values: Mapping[str, Any]) -> Played:
-        return play(
-            recorded, span, steps, values, stopped=stopped,
-            progress=None if tell is None else lambda standing: tell(what, standing),
-        )  # fmt: skip
-
-    happened = read_happened(recorded, span)
-    replayed = played("as recorded", {})
-    values = values_of(recorded, span, changes)
-    changed = played("what if", values) if values else replayed
+    if baseline is None:
+        baseline = baseline_of(recorded, span, steps, tell=tell, stopped=stopped)
+    happened, replayed, fidelity = baseline
+    changed = replayed
+    if changes:
+        changed = play(recorded, span, steps, changes, progress=_of("what if", tell), stopped=stopped)
     same, parted = _parted(replayed, changed)
     return Comparison(
         run=recorded.name,
@@ -134,7 +152,7 @@ def compare(
         warmed=span.words,
         steps=steps,
         changes=_differing(old, new, changes),
-        fidelity=fidelity_of(happened, replayed),
+        fidelity=fidelity,
         recorded=figures_of(happened, span),
         replayed=figures_of(replayed, span),
         changed=figures_of(changed, span),
@@ -142,7 +160,7 @@ def compare(
         smoke_bytes=recorded.smoke_bytes,
         same_passes=same,
         parted=parted,
-        wall_s=replayed.wall_s + (changed.wall_s if values else 0.0),
+        wall_s=replayed.wall_s + (changed.wall_s if changes else 0.0),
     )
 
 
@@ -167,6 +185,11 @@ def preview(
     recorded = read_recorded(database, run, rank)
     span = read_span(recorded, since, until, warm_requests=warm_requests)
     return compare(recorded, span, changes, steps_of(recorded, model), tell=tell)
+
+
+def _of(what: str, tell: Tell | None) -> Callable[[Progress], None] | None:
+    """What is told of one replay."""
+    return None if tell is None else lambda standing: tell(what, standing)
 
 
 def _differing(old: Knobs, new: Knobs, changes: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from statistics import median_high
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.engines.replay.step_time import FS_PER_NS, PLAIN_DECODE_NS, StepTimeModel
@@ -154,7 +155,7 @@ def _held_out(solve: _Solve, rows: Sequence[_Row], durations: Sequence[float]) -
         costs = _trimmed(solve, rows[part::2], durations[part::2])
         errors += _errors(costs, rows[1 - part :: 2], durations[1 - part :: 2])
     errors.sort()
-    return FitError(steps=len(rows), median=errors[len(errors) // 2], p90=errors[int(0.9 * (len(errors) - 1))])
+    return FitError(steps=len(rows), median=median_high(errors), p90=errors[int(0.9 * (len(errors) - 1))])
 
 
 def _errors(costs: Sequence[float], rows: Sequence[_Row], durations: Sequence[float]) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
+from statistics import median_high
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.request import CLIP_OUTPUT_TOKENS
@@ -101,8 +102,7 @@ def read_measured(recorded: Recorded) -> Measured:
             stretches.append((decided, over))
             lags.append(end - over)
     decodes = _decodes(served, _Stretches(stretches))
-    lag = sorted(lags)[len(lags) // 2] if lags else 0
-    return Measured(tuple(prefills), tuple(decodes), _ratio(served, reserves), lag)
+    return Measured(tuple(prefills), tuple(decodes), _ratio(served, reserves), median_high(lags) if lags else 0)
 
 
 class _Stretches:
@@ -190,4 +190,4 @@ def _ratio(served: list[_Served], reserves: list[tuple[int, int]]) -> float | No
                 whole, left = (whole + may, left) if each.ignore_eos else (whole, left + may)
         if left > 0:
             found.append(max(0.0, reserved - whole) / left)  # with ignore_eos all of it is held back
-    return min(1.0, sorted(found)[len(found) // 2]) if found else None
+    return min(1.0, median_high(found)) if found else None

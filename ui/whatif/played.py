@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.engines.replay import DEFAULT_NEW_TOKEN_RATIO, KnobsAt, ReplayEngine
+from controller.engines.replay import KnobsAt, ReplayEngine
 from controller.engines.replay.quiet import QuietPass, QuietRecorder
 from controller.knob_turning import FIXED
 from controller.knobs import Knobs
@@ -160,9 +160,6 @@ def play(
     """
     values = values_of(recorded, span, changes or {})
     knobs = begun_with(recorded, span, values)
-    ratio = steps.new_token_ratio
-    if ratio is None:
-        ratio = float(recorded.words.get("new_token_ratio", DEFAULT_NEW_TOKEN_RATIO))
     numbers = arrival_order(span)
     recorder = QuietRecorder(span.since_ns - span.begin_ns)
     engine = ReplayEngine(
@@ -175,9 +172,9 @@ def play(
         host_tokens=recorded.host_tokens,
         role=recorded.role,
         write_policy=recorded.write_policy,
-        new_token_ratio=ratio,
+        new_token_ratio=steps.new_token_ratio,
         estimator=recorded.estimator(knobs.page_size),
-        stretch_ns=recorded.words.get("stretch_ns"),
+        stretch_ns=recorded.stretch_ns,
         changes=turned(recorded, span, values),
         hashes=False,
     )

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from controller.engines.replay import DEFAULT_NEW_TOKEN_RATIO
 from controller.engines.replay.step_time import StepTimeModel
 from controller.knobs import KNOB_SPECS, Knobs
 from controller.limits import Setting
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from controller.engines.replay import Role, WritePolicy
     from store.runs import StoredRun
 
-_RUN: Final = """SELECT engine, version, model, simulated, pool_tokens, host_tokens, slots, setting, context, end_ns
+_RUN: Final = """SELECT engine, version, model, simulated, pool_tokens, host_tokens, slots, setting, context
 FROM runs WHERE id = ?"""
 _KNOBS: Final = "SELECT revision, at_ns, knob, set_to FROM knobs WHERE run = ? ORDER BY revision"
 _FIRST: Final = "SELECT revision, min(number) FROM passes WHERE run = ? GROUP BY revision"
@@ -36,7 +37,6 @@ _SWITCHES: Final = frozenset(spec.name for spec in KNOB_SPECS if spec.kind == "s
 class Revision(NamedTuple):
     """One revision of a run's knobs."""
 
-    number: int
     at_ns: int
     first_pass: int
     """The first pass decided under it; 0 where none was."""
@@ -60,7 +60,6 @@ class Recorded:
     """The latest time any record carries."""
     wall_ns: int | None
     """Unix time of `start_ns`."""
-    over: bool
     pool_tokens: int
     host_tokens: int
     setting: Setting
@@ -83,6 +82,16 @@ class Recorded:
     def write_policy(self) -> WritePolicy:
         """When KV is copied to the host."""
         return "write_back" if self.words.get("write_policy") == "write_back" else "write_through"
+
+    @property
+    def new_token_ratio(self) -> float:
+        """The part of its remaining output that a running request holds back; a replay's default where nothing says."""
+        return float(self.words.get("new_token_ratio", DEFAULT_NEW_TOKEN_RATIO))
+
+    @property
+    def stretch_ns(self) -> int | None:
+        """The bound on decode steps taken in one piece; None for none."""
+        return self.words.get("stretch_ns")
 
     @property
     def step_time(self) -> StepTimeModel | None:
@@ -132,9 +141,7 @@ def _of_rank(connection: sqlite3.Connection, run: StoredRun, rank: int) -> Store
 
 def _read(connection: sqlite3.Connection, database: Path, found: StoredRun) -> Recorded:
     execute = connection.execute
-    engine, version, model, simulated, pool, host, slots, setting, context, end_ns = execute(
-        _RUN, (found.id,)
-    ).fetchone()
+    engine, version, model, simulated, pool, host, slots, setting, context = execute(_RUN, (found.id,)).fetchone()
     if engine is None or found.start_ns is None or pool is None:
         raise RecordError(
             f"run {found.name}: the record of its start is missing, so its KV pool is not known; nothing can be "
@@ -153,7 +160,6 @@ def _read(connection: sqlite3.Connection, database: Path, found: StoredRun) -> R
         start_ns=found.start_ns,
         last_ns=found.last_ns,
         wall_ns=found.wall_ns,
-        over=end_ns is not None,
         pool_tokens=pool,
         host_tokens=host or 0,
         setting=Setting(**{name: words[name] for name in Setting.__slots__ if name in words} | {"slots": slots}),
@@ -178,15 +184,10 @@ def _revisions(connection: sqlite3.Connection, found: StoredRun) -> tuple[Revisi
         raise RecordError(f"run {found.name}: the record of its knobs is missing; nothing can be replayed from it")
     try:
         return tuple(
-            Revision(number, moments[number], first.get(number, 0), Knobs.parse(known))
+            Revision(moments[number], first.get(number, 0), Knobs.parse(known))
             for number, known in sorted(values.items())
         )
     except GlassgateError as error:
         raise RecordError(
             f"run {found.name}: the record holds knobs that this Glassgate does not know: {error}"
         ) from None
-
-
-def nothing_of(what: str, run: str) -> NotFoundError:
-    """The error for a run in which there is nothing of what was asked about."""
-    return NotFoundError(f"run {run}: {what}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import length_hint
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from controller.engines.replay.workload import Workload, WorkloadRequest
+from controller.engines.replay.workload import Workload, WorkloadRequest, blocks_covering
 
 if TYPE_CHECKING:
     import sqlite3
@@ -78,7 +78,7 @@ class Beginnings:
             return ()
         size = self.block_tokens
         shared = shared_tokens // size
-        blocks = -(-known_tokens // size)
+        blocks = blocks_covering(known_tokens, size)
         begun: tuple[int, ...] = ()
         if like >= 0 and shared:
             chain = self._chains.get(like, ())
@@ -135,23 +135,11 @@ def workload_of(
         for each in requests
     ]
     made.sort(key=lambda each: each.arrival_ns)  # those that arrive together stay in order
-    return _Listed(f"run {recorded.name}", size, made)
-
-
-class _Listed(Workload):
-    """A workload whose requests stand in a list, which knows how many of them were read."""
-
-    __slots__ = ()
-
-    def __init__(self, name: str, block_tokens: int, requests: list[WorkloadRequest]) -> None:
-        left = iter(requests)
-        count = max(1, len(requests))
-        super().__init__(
-            name=name,
-            block_tokens=block_tokens,
-            requests=left,
-            position=lambda: 1.0 - length_hint(left) / count,
-        )
+    left, count = iter(made), max(1, len(made))
+    return Workload(
+        name=f"run {recorded.name}", block_tokens=size, requests=left,
+        position=lambda: 1.0 - length_hint(left) / count,
+    )  # fmt: skip
 
 
 def read_beginnings(connection: sqlite3.Connection, run: int, number: int) -> list[tuple[int, int, int, int]]:

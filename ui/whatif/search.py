@@ -171,8 +171,8 @@ class Search:
                 try:
                     answer = tried()
                 except BaseException:
-                    for left, *_ in pending[place:]:
-                        self._study.tell(left, state=self._optuna.trial.TrialState.FAIL)
+                    for unanswered, *_ in pending[place:]:
+                        self._study.tell(unanswered, state=self._optuna.trial.TrialState.FAIL)
                     raise
                 point = self._tell(trial, values, answer)
                 best = self._best([*([] if best is None else [best]), *([] if point is None else [point])])

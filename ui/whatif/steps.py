@@ -24,8 +24,8 @@ class Steps(NamedTuple):
     model: StepTimeModel
     fit: Fit | None
     """None where it was not fitted."""
-    new_token_ratio: float | None
-    """What of the output is held back for running requests, as the passes show it; None to take what was recorded."""
+    new_token_ratio: float
+    """What of the output is held back for running requests: as it was recorded, else as the passes show it."""
     words: str
     """Where it comes from, for people."""
     lag_ns: int = 0
@@ -43,13 +43,16 @@ def steps_of(recorded: Recorded, wanted: str | None = None) -> Steps:
     if wanted in (None, RECORDED):
         known = recorded.step_time
         if known is not None:
-            return Steps(known, None, None, f"steps as recorded ({known.name})")
+            return Steps(known, None, recorded.new_token_ratio, f"steps as recorded ({known.name})")
         if wanted == RECORDED:
             raise UsageError(f"run {recorded.name} has no recorded step-time model; use --model fitted or preset")
     if wanted in (None, FITTED):
         measured = read_measured(recorded)
         fit = fit_step_time(measured, recorded.name)
-        ratio = None if "new_token_ratio" in recorded.words else measured.reserve_ratio
+        ratio = measured.reserve_ratio
+        if ratio is None or "new_token_ratio" in recorded.words:
+            ratio = recorded.new_token_ratio
         return Steps(fit.model, fit, ratio, fit.words(), measured.lag_ns)
     name = DEFAULT_PRESET if wanted == PRESET else str(wanted)
-    return Steps(PRESETS[name], None, None, f"steps as on {name}, which is modelled, not measured on this run")
+    words = f"steps as on {name}, which is modelled, not measured on this run"
+    return Steps(PRESETS[name], None, recorded.new_token_ratio, words)

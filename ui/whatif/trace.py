@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from controller.engines.replay import DEFAULT_NEW_TOKEN_RATIO
 from controller.engines.replay.exported import FORMAT, KEY, Exported, ExportedChange
 from controller.engines.replay.inflight import known_tokens
 from controller.engines.replay.mooncake import MOONCAKE_BLOCK_TOKENS
 from controller.engines.replay.workload import blocks_covering
-from controller.limits import Setting
 from controller.prefixes import BlockPrefixes
 from ui.whatif.played import begun_with, turned, values_of
 from ui.whatif.requests import workload_of
@@ -65,22 +63,20 @@ def trace_lines(
 
 def _head(recorded: Recorded, span: Span, step_time: StepTimeModel | None, ratio: float | None) -> Exported:
     """How the run was served, its knobs aside, without the names of people and places."""
-    setting = recorded.setting
     shape = recorded.words.get("geometry")
-    stated = recorded.words.get("new_token_ratio", DEFAULT_NEW_TOKEN_RATIO)
     return Exported(
         format=FORMAT,
         engine=recorded.engine,
         version=recorded.version,
         run=recorded.name,
         knobs={},
-        setting={field.name: getattr(setting, field.name) for field in fields(Setting)},
+        setting=asdict(recorded.setting),
         device_tokens=recorded.pool_tokens,
         host_tokens=recorded.host_tokens,
         role=recorded.role,
         write_policy=recorded.write_policy,
-        new_token_ratio=float(stated if ratio is None else ratio),
-        stretch_ns=recorded.words.get("stretch_ns"),
+        new_token_ratio=recorded.new_token_ratio if ratio is None else ratio,
+        stretch_ns=recorded.stretch_ns,
         model=Path(recorded.model).name,
         geometry=json.loads(shape) if isinstance(shape, str) else None,
         context=json.loads(recorded.context) if recorded.context else None,

@@ -26,14 +26,12 @@ class Tried(NamedTuple):
 
     figures: Figures | None
     why: str
-    wall_s: float
 
 
 class Workers:
     """So many processes, each with the span; `with` ends them. Ctrl-C is left to the process that has them."""
 
     def __init__(self, recorded: Recorded, span: Span, steps: Steps, processes: int) -> None:
-        self.processes = processes
         self._pool = ProcessPoolExecutor(
             processes, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(recorded, span, steps)
         )
@@ -72,5 +70,5 @@ def attempt(recorded: Recorded, span: Span, steps: Steps, values: Mapping[str, A
     try:
         played = play(recorded, span, steps, values)
     except GlassgateError as error:
-        return Tried(None, str(error), 0.0)
-    return Tried(figures_of(played, span), "", played.wall_s)
+        return Tried(None, str(error))
+    return Tried(figures_of(played, span), "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from controller.records import Abort, Finish, Retract, StepEnd
+from controller.records import Finish, Retract, StepEnd
 from controller.vocabulary import Outcome
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ class QuietRecorder:
     """Keeps what happened from `from_ns` on, simulated ns, and nothing that is only for reading about decisions."""
 
     __slots__ = (
-        "aborts", "ends", "estimator", "first_tokens", "from_ns", "passes", "refused", "retractions", "revision",
-        "seen",
+        "ends", "estimator", "first_tokens", "from_ns", "passes", "refused", "retractions", "revision", "seen",
     )  # fmt: skip
 
     def __init__(self, from_ns: int = 0) -> None:
@@ -48,23 +47,17 @@ class QuietRecorder:
         """By request number, when it had its first token."""
         self.ends: dict[int, tuple[int, int]] = {}
         """By request number, when it was done and how many tokens it had generated."""
-        self.aborts: dict[int, int] = {}
-        """By request number, when it left without being served."""
         self.refused: list[int] = []
         """Numbers of requests that can never fit."""
         self.retractions = 0
 
     def note(self, record: AnyRecord) -> None:
         """Keep what there is of a record in it."""
-        kind = type(record)
-        if kind is StepEnd:
-            first, end_ns = self.first_tokens, record.end_ns  # type: ignore[union-attr]  # told by its type
-            for number in record.first_tokens:  # type: ignore[union-attr]  # the same
-                first.setdefault(number, end_ns)
+        if isinstance(record, StepEnd):
+            for number in record.first_tokens:
+                self.first_tokens.setdefault(number, record.end_ns)
         elif isinstance(record, Finish):
             self.ends[record.number] = (record.at_ns, record.generated_tokens)
-        elif isinstance(record, Abort):
-            self.aborts[record.number] = record.at_ns
         elif isinstance(record, Retract) and record.at_ns >= self.from_ns:
             self.retractions += 1
 
