@@ -54,6 +54,14 @@ def tokens(count: int, seed: int) -> list[int]:
     return [draw.randrange(3, VOCABULARY) for _ in range(count)]
 
 
+def prompts(count: int, block: int = 32) -> list[list[int]]:
+    """Token ids of prompts of which many share a beginning of whole blocks, up to 600 tokens long."""
+    shared = tokens(300, 11)
+    return [
+        [*shared[: block * (number % 7)], *tokens(9 + (67 * number) % 400, 100 + number)] for number in range(count)
+    ]
+
+
 def request(name: str, prompt: int | list[int] = 64, output: int = 8, **keywords: Any) -> Request:
     """A request whose prompt shares nothing with another's, or with the token ids that are given."""
     ids = tokens(prompt, hash(name)) if isinstance(prompt, int) else prompt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -9,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +18,10 @@ import bare
 if TYPE_CHECKING:
     from pathlib import Path
 
-START_SECONDS = 300
+START_SECONDS = 600
+STOP_SECONDS = 120
+ANSWER_SECONDS = 300
+"""These bound what a slow machine may take; nothing waits longer than it has to."""
 
 
 class Server:
@@ -55,10 +58,10 @@ class Server:
         if self._process.poll() is None:
             self._process.terminate()
         try:
-            self._process.wait(20)
+            self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(20)
+            self._process.wait(STOP_SECONDS)
 
     def ends_within(self, seconds: float) -> bool:
         """Whether the server ends by itself."""
@@ -82,17 +85,17 @@ class Server:
             text: str = answer.read().decode()
         return text
 
-    def complete(self, prompt: list[int], output: int = 16, seconds: float = 120) -> dict[str, Any]:
-        """One completion."""
+    def complete(self, prompt: list[int] | list[list[int]], output: int = 16, **keywords: Any) -> dict[str, Any]:
+        """One completion, or one of each of several prompts."""
         body = {
-            "model": "tiny", "prompt": prompt, "max_tokens": output, "temperature": 0, "ignore_eos": True,
+            "model": "tiny", "prompt": prompt, "max_tokens": output, "temperature": 0, "ignore_eos": True, **keywords,
         }  # fmt: skip
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/v1/completions",
             json.dumps(body).encode(),
             {"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=seconds) as answer:  # noqa: S310 - our own server
+        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:  # noqa: S310 - our own server
             answered: dict[str, Any] = json.loads(answer.read())
         return answered
 
@@ -120,7 +123,15 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         for thread in self._threads:
-            thread.join(60)
+            thread.join(ANSWER_SECONDS)
+
+    def serves(self, count: int) -> None:
+        """Wait until so many more are answered."""
+        wanted, end = len(self.answers) + count, time.monotonic() + ANSWER_SECONDS
+        while len(self.answers) < wanted:
+            assert not self.failures, self.failures
+            assert time.monotonic() < end, f"{len(self.answers)} answers, wanted {wanted}"
+            time.sleep(0.05)
 
     def _send(self, place: int) -> None:
         shared = bare.tokens(200, 1)
@@ -130,6 +141,6 @@ class Load:
             prompt = [*shared[: 32 * (turn % 6)], *bare.tokens(20 + (37 * turn + place) % 200, 1000 * place + turn)]
             try:
                 self.answers.append(self._server.complete(prompt, self._output))
-            except (OSError, urllib.error.URLError) as error:
+            except (OSError, http.client.HTTPException) as error:
                 self.failures.append(error)
                 return

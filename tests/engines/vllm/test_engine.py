@@ -58,13 +58,7 @@ def engine(model: Path, *, on: bool, **arguments: Any) -> Iterator[LLM]:
 
 def traffic(count: int = 30) -> list[TokensPrompt]:
     """Prompts of which many share a beginning, some longer than one step computes."""
-    shared = bare.tokens(300, 11)
-    return [
-        TokensPrompt(
-            prompt_token_ids=[*shared[: BLOCK * (number % 7)], *bare.tokens(9 + (67 * number) % 400, 100 + number)]
-        )
-        for number in range(count)
-    ]
+    return [TokensPrompt(prompt_token_ids=prompt) for prompt in bare.prompts(count, BLOCK)]
 
 
 def serve(llm: LLM, prompts: list[TokensPrompt], output: int = 12) -> list[Any]:
@@ -218,11 +212,11 @@ def test_a_host_hit_below_the_threshold_is_not_loaded(glassgate, tiny_model, hom
     assert told[0]["matched_tokens"] + told[0]["device_hit_tokens"] == 384
 
 
-def test_the_class_can_be_named_to_the_engine(glassgate, tiny_model, home):
-    """`--scheduler-cls` takes our class without the plug-in being switched on, and the run is recorded."""
+@pytest.mark.parametrize("named", ["GlassgateScheduler", "GlassgateAsyncScheduler"])
+def test_the_class_can_be_named_to_the_engine(glassgate, tiny_model, home, named):
+    """`--scheduler-cls` takes our classes without the plug-in being switched on, and the run is recorded."""
     glassgate()
-    named = "controller.engines.vllm.scheduler.GlassgateScheduler"
-    with engine(tiny_model, on=False, scheduler_cls=named) as llm:
+    with engine(tiny_model, on=False, scheduler_cls=f"controller.engines.vllm.scheduler.{named}") as llm:
         assert len(serve(llm, traffic(3))) == 3
     _, database = stored(home)
     assert rows(database, "SELECT count(*) AS served FROM requests WHERE ended = 'finish'") == [{"served": 3}]
@@ -236,6 +230,17 @@ def test_smoke_is_made_by_the_workers_and_recorded(glassgate, tiny_model, home):
     _, database = stored(home)
     (found,) = rows(database, "SELECT device, asked_bytes, passed, why FROM smoke")
     assert found == {"device": "cpu", "asked_bytes": 24 << 20, "passed": 1, "why": ""}
+
+
+def test_the_schedulers_process_makes_no_smoke_allocation(glassgate, tiny_model, home, monkeypatch):
+    """Workers that are processes of their own make the allocation; one made here would fail."""
+    monkeypatch.setattr(smoke, "smoke", _does_not_fit)
+    monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # so that the workers know nothing of that stand-in
+    glassgate(max_buffer_bytes=24 << 20)
+    with engine(tiny_model, on=True, distributed_executor_backend="mp"):
+        pass
+    _, database = stored(home)
+    assert rows(database, "SELECT passed, why FROM smoke") == [{"passed": 1, "why": ""}]
 
 
 @pytest.mark.parametrize("wanted", ["warn", "require"])
