@@ -79,7 +79,7 @@ class Ingest:
         for chunk in _chunks(frames):
             with failures(self.database), no_garbage():
                 self._take(chunk)
-                self._tend()
+                self._keep_small()
             taken += len(chunk)
         return taken
 
@@ -97,6 +97,11 @@ class Ingest:
             ).fetchone()
             if known is None:
                 self._connection.executemany(_LOSS, [row])
+
+    def tend(self) -> bool:
+        """Go on with what retention has begun to drop; whether nothing is left of it. Raises StorageError."""
+        with failures(self.database):
+            return self._retention.tend(self._connection)
 
     def close(self) -> None:
         """Close the database. Nothing is pending."""
@@ -202,7 +207,7 @@ class Ingest:
         watch.state.pool_tokens, watch.state.slots = (-1 if each is None else each for each in (pool, slots))
         return watch
 
-    def _tend(self) -> None:
+    def _keep_small(self) -> None:
         """Keep the log short, if no reader needs it, and the database within its retention."""
         if wal_bytes(self.database) > WAL_BYTES:
             self._execute("PRAGMA busy_timeout = 0")

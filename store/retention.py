@@ -1,12 +1,13 @@
 """Retention: old passes and runs dropped by age and by size, the room given back, and a note of what went and why.
 
 Whole runs go first, the oldest before others; of a run that goes on, or the last one left, the oldest passes. A step
-deletes few enough rows that a writer or reader beside it hardly waits.
+deletes few enough rows that a writer or reader beside it hardly waits, and an ingest takes new records in between.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -17,7 +18,7 @@ from store.words import size
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 DEFAULT_MAX_BYTES: Final = 10 << 30
@@ -31,6 +32,10 @@ _REMEMBERED_BYTES: Final = 24
 _DAY_NS: Final = 24 * 3600 * 1_000_000_000
 _LOW_WATER: Final = 0.9
 """Pruning for size goes on down to this part of the bound, so that it is not needed again at once."""
+_HIGH_WATER: Final = 0.97
+"""While records come in, pruning for size begins at this part of the bound, so that it need not hold them up."""
+_SLICE_SECONDS: Final = 0.1
+"""New records wait about so long for a stretch of pruning, unless the bound itself is passed."""
 _STEP_PASSES: Final = 2_000
 _STEP_REQUESTS: Final = 10_000
 _STEP_PAGES: Final = 2_000
@@ -91,17 +96,49 @@ class Retention:
         self._max_bytes = max_bytes
         self._keep_days = keep_days
         self._looked_day = -1
+        self._going: _Steps | None = None
+        """What is being dropped, a step at a time."""
 
-    def tend(self, connection: sqlite3.Connection) -> tuple[Pruned, ...]:
-        """Prune what is beyond the bounds; sizes are looked at in every call, ages hourly. Raises sqlite3.Error."""
-        dropped: tuple[Pruned, ...] = ()
-        if self._max_bytes is not None and _bytes_in_use(connection) > self._max_bytes:
-            dropped = _Pruner(connection, time.time_ns(), self._max_bytes).for_size(self._max_bytes)
+    def tend(self, connection: sqlite3.Connection) -> bool:
+        """Prune a little of what is beyond the bounds, and all of what is beyond the size; whether nothing is left.
+
+        Sizes are looked at in every call, ages hourly. Raises sqlite3.Error; what failed is begun anew.
+        """
+        until = time.monotonic() + _SLICE_SECONDS
+        going, self._going = self._going or self._due(connection), None
+        for _ in going or ():
+            if time.monotonic() >= until and not self._too_large(connection):
+                self._going = going
+                return False
+        return True
+
+    def _due(self, connection: sqlite3.Connection) -> _Steps | None:
+        """The steps that bring the database within its bounds; None where it is."""
+        bound = self._max_bytes
+        if bound is not None and _bytes_in_use(connection) > _HIGH_WATER * bound:
+            return _Pruner(connection, time.time_ns(), bound).for_size(bound)
         hour = time.time_ns() // (_DAY_NS // 24)
         if self._keep_days is not None and hour != self._looked_day:
             self._looked_day = hour
-            dropped += _Pruner(connection, time.time_ns(), self._max_bytes).for_age(self._keep_days)
-        return dropped
+            return _Pruner(connection, time.time_ns(), bound).for_age(self._keep_days)
+        return None
+
+    def _too_large(self, connection: sqlite3.Connection) -> bool:
+        return self._max_bytes is not None and _bytes_in_use(connection) > self._max_bytes
+
+
+_Steps = Generator[None, None, tuple[Pruned, ...]]
+"""Work that can be left between its steps; what it comes to is what was dropped."""
+
+
+def _whole(steps: _Steps) -> tuple[Pruned, ...]:
+    """Do all steps, and return what was dropped."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            dropped: tuple[Pruned, ...] = done.value
+            return dropped
 
 
 def prune(
@@ -122,9 +159,9 @@ def prune(
             before = _bytes_in_use(connection)
             dropped: tuple[Pruned, ...] = ()
             if keep_days is not None:
-                dropped += pruner.for_age(keep_days)
-            if max_bytes is not None:
-                dropped += pruner.for_size(max_bytes)
+                dropped += _whole(pruner.for_age(keep_days))
+            if max_bytes is not None and pruner.bytes_left > max_bytes:
+                dropped += _whole(pruner.for_size(max_bytes))
             after = pruner.bytes_left if dry_run else _bytes_in_use(connection)
             if dropped and not dry_run:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -165,7 +202,7 @@ class _Pruner:
         if dry_run:
             self._bytes_a_decision = self.bytes_left / max(1, self._number("SELECT count(*) FROM decisions"))
 
-    def for_age(self, keep_days: float) -> tuple[Pruned, ...]:
+    def for_age(self, keep_days: float) -> _Steps:
         """Drop what ended so many days ago. Runs without a date are left alone."""
         cut_ns = self._now_ns - int(keep_days * _DAY_NS)
         why = f"older than {keep_days:g} {'day' if keep_days == 1 else 'days'}"
@@ -182,16 +219,18 @@ class _Pruner:
                     run.id, cut_ns - run.wall_ns + run.start_ns,
                 )  # fmt: skip
                 units.append(self._part_of(run, last, why))
-        return tuple(self._drop(unit) for unit in units if unit is not None)
+        return (yield from self._drop_all(unit for unit in units if unit is not None))
 
-    def for_size(self, max_bytes: int) -> tuple[Pruned, ...]:
-        """Drop the oldest until the database is below the bound, down to nine tenths of it."""
-        if self.bytes_left <= max_bytes:
-            return ()
-        dropped = []
-        for unit in self._oldest_first(f"larger than {size(max_bytes)}"):
-            dropped.append(self._drop(unit))
-            if self.bytes_left <= _LOW_WATER * max_bytes:
+    def for_size(self, max_bytes: int) -> _Steps:
+        """Drop the oldest until the database is down to nine tenths of the bound."""
+        return (yield from self._drop_all(self._oldest_first(f"larger than {size(max_bytes)}"), _LOW_WATER * max_bytes))
+
+    def _drop_all(self, units: Iterable[_Unit], until_bytes: float = 0) -> _Steps:
+        """Drop one unit after another, until so many bytes are left."""
+        dropped: list[Pruned] = []
+        for unit in units:
+            dropped.append((yield from self._drop(unit)))
+            if self.bytes_left <= until_bytes:
                 break
         return tuple(dropped)
 
@@ -243,7 +282,7 @@ class _Pruner:
         last = min(last, going_on - 1) if going_on else last
         return _Unit(run, first, last, False, why) if last >= first else None
 
-    def _drop(self, unit: _Unit) -> Pruned:
+    def _drop(self, unit: _Unit) -> Generator[None, None, Pruned]:
         run = unit.run
         self._gone[run.id] = unit.last_pass
         if self._dry_run:
@@ -253,15 +292,15 @@ class _Pruner:
             requests = self._number("SELECT count(*) FROM requests WHERE run = ?", run.id) if unit.whole else 0
             self.bytes_left -= round(decisions * self._bytes_a_decision)
         else:
-            passes, decisions, requests = self._delete(unit)
-            self._forget()
-            self._give_back()
+            passes, decisions, requests = yield from self._delete(unit)
+            yield from self._forget()
+            yield from self._give_back()
             self.bytes_left = _bytes_in_use(self._connection)
         return Pruned(
             run.name, run.rank, unit.whole, unit.first_pass, unit.last_pass, passes, decisions, requests, unit.why
         )
 
-    def _delete(self, unit: _Unit) -> tuple[int, int, int]:
+    def _delete(self, unit: _Unit) -> Generator[None, None, tuple[int, int, int]]:
         """Delete in steps, each with its note, and return how many passes, decisions and requests went."""
         execute, run = self._connection.execute, unit.run.id
         first_ns = self._number("SELECT start_ns FROM passes WHERE run = ? AND number >= ? LIMIT 1", run, 0)
@@ -272,8 +311,9 @@ class _Pruner:
         execute("COMMIT")
         for last in range(unit.first_pass + _STEP_PASSES - 1, unit.last_pass + _STEP_PASSES, _STEP_PASSES):
             self._delete_passes(run, min(last, unit.last_pass), int(note or 0))
+            yield
         if unit.whole:
-            self._delete_rest(run, int(note or 0))
+            yield from self._delete_rest(run, int(note or 0))
         counts: tuple[int, int, int] = execute(
             "SELECT passes, decisions, requests FROM pruned WHERE id = ?", (note,)
         ).fetchone()
@@ -324,7 +364,7 @@ class _Pruner:
             [(hash_of(name), note) for _, name in gone if name is not None],
         )
 
-    def _delete_rest(self, run: int, note: int) -> None:
+    def _delete_rest(self, run: int, note: int) -> Generator[None, None, None]:
         """Delete what is left of a run without passes. Its name and its place in the journal stay."""
         execute = self._connection.execute
         while True:
@@ -349,8 +389,9 @@ class _Pruner:
                 raise
             if len(gone) < _STEP_REQUESTS:
                 return
+            yield
 
-    def _forget(self) -> None:
+    def _forget(self) -> Generator[None, None, None]:
         """Forget the ids of the requests pruned first, where too many are remembered."""
         remembered = 0
         for note, requests in self._connection.execute(
@@ -362,8 +403,9 @@ class _Pruner:
                 self._connection.execute("DELETE FROM pruned_requests WHERE pruned = ?", (note,))
                 self._connection.execute("UPDATE pruned SET remembered = 0 WHERE id = ?", (note,))
                 self._connection.execute("COMMIT")
+                yield
 
-    def _give_back(self) -> None:
+    def _give_back(self) -> Generator[None, None, None]:
         """Give free pages back to the disk, some at a time."""
         free = self._number("PRAGMA freelist_count")
         while free:
@@ -371,6 +413,7 @@ class _Pruner:
             before, free = free, self._number("PRAGMA freelist_count")
             if free >= before:
                 return
+            yield
 
     def _number(self, sql: str, *values: object) -> int:
         """The one number a statement gives; 0 for nothing."""
