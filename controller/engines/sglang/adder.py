@@ -58,6 +58,7 @@ _init = PrefillAdder.__init__
 _budget_state = PrefillAdder.budget_state
 _add_one = PrefillAdder.add_one_req
 _add_chunked = PrefillAdder.add_chunked_req
+_check_tiles = PrefillAdder._check_prefill_tile_budget  # noqa: SLF001 - AMD's own check
 _select = PrefillAdder._select_prefill_admission  # noqa: SLF001 - where the engine judges a candidate
 
 
@@ -131,6 +132,8 @@ class GatedAdder(PrefillAdder):
         if self.can_run_list:
             look.end, look.chunked = req.extend_end, left is not None
             self._join_chunk(look)
+        elif not self.parked:
+            self._say(look, causes.chunk_short)
         return left
 
     def add_one_req(self, req: Any, has_chunked_req: bool, truncation_align_size: int | None) -> Any:
@@ -222,6 +225,12 @@ class GatedAdder(PrefillAdder):
         if not fits and self.trying is not None:
             self._say(self.trying, causes.scratch_short, prefix_len, extend_len)
         return fits
+
+    def _check_prefill_tile_budget(self, candidate_extend_len: int) -> Any:
+        verdict = _check_tiles(self, candidate_extend_len)
+        if verdict is not None and self.trying is not None:
+            self._say(self.trying, causes.tiles_short, candidate_extend_len)
+        return verdict
 
     def preempt_to_schedule(self, req: Any) -> Any:
         """Take KV from running requests of lower priority."""

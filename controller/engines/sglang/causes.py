@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from sglang.srt.managers import schedule_policy
-from sglang.srt.mem_cache.prefill_budget import PrefillBudget, SharedSWAPrefillBudget
+from sglang.srt.mem_cache.prefill_budget import PrefillBudget, SharedSWAPrefillBudget, SWAPrefillBudget
 from sglang.srt.runtime_context import get_schedule
 
 from controller.engines.sglang.look import UNATTRIBUTED, Stop
@@ -62,6 +62,18 @@ def window_short(adder: Any, look: Look, extend: int, host_hit: int) -> Stop | N
     return Stop(Gate.KV_CAPACITY, Reason.WINDOW, needed, math.ceil(budget.window_seen))
 
 
+def chunk_short(adder: Any) -> Stop | None:
+    """Why the engine left a continuing chunk where it is, which it does with an attention window's pool alone."""
+    budget, page = adder.memory_budget, adder.page_size
+    if not isinstance(budget, SWAPrefillBudget) or isinstance(budget, SharedSWAPrefillBudget):
+        return None
+    if budget.total_seen < 1:
+        return Stop(Gate.KV_CAPACITY, Reason.POOL, 1, math.floor(budget.total_seen))
+    if not budget.req_ring and budget.window_seen < page + 1:
+        return Stop(Gate.KV_CAPACITY, Reason.WINDOW, page, math.floor(budget.window_seen))
+    return None
+
+
 def scratch_short(adder: Any, prefix: int, extend: int) -> Stop:
     """What the batch would take of a sharded pool's scratch: `PrefillAdder._kv_shard_reserve_scratch`."""
     page, ranks, spec = adder.kv_shard_granule, adder.kv_shard_size, adder.kv_shard_scratch_spec
@@ -70,6 +82,13 @@ def scratch_short(adder: Any, prefix: int, extend: int) -> Stop:
     if prefixes > spec.max_prefix_tokens:
         return Stop(Gate.SHARD_SCRATCH, Reason.SCRATCH, prefixes, spec.max_prefix_tokens)
     return Stop(Gate.SHARD_SCRATCH, Reason.SCRATCH, chunks, spec.chunk_tokens)
+
+
+def tiles_short(adder: Any, computes: int) -> Stop:
+    """The attention tiles of the batch with a candidate that computes so many tokens: `_check_prefill_tile_budget`."""
+    metrics = adder._candidate_tile_metrics(computes)  # noqa: SLF001 - what the engine asks itself
+    tiles = int(metrics.get(adder._tile_admission_metric_key()) or 0)  # noqa: SLF001 - as above
+    return Stop(Gate.TILE_BUDGET, Reason.TILES, tiles, schedule_policy.PREFILL_TILE_BUDGET)
 
 
 def one_pool(adder: Any) -> bool:
@@ -109,21 +128,32 @@ def _before_selection(adder: Any, look: Look) -> Stop:
 
 def _uncached(adder: Any, look: Look) -> Stop:
     """A candidate that runs to its full length and has no prefix cache: `add_one_req_ignore_eos`."""
-    request, budget = look.request, adder.memory_budget
-    tokens = len(request.full_untruncated_fill_ids) - look.hit
     if look.verdict is NO_TOKEN:
-        needed = adder.ceil_paged_tokens(tokens) + adder.per_req_token_overhead
-        room = min(budget.total_seen, budget.current_seen)
-        if needed > room:
-            gate_reason = Reason.POOL if budget.total_seen <= budget.current_seen else Reason.CURRENT
-            return Stop(Gate.KV_CAPACITY, gate_reason, needed, math.floor(room) + 1)
-        # What the running requests will free in time is not enough; the engine keeps no sum of it.
-        return Stop(Gate.KV_CAPACITY, Reason.RESERVED)
+        return _uncached_room(adder, look)
     if _delayed(adder):
         return Stop(Gate.PREFILL_DELAY, Reason.DELAYER)
     if look.chunk_left is not None and look.chunk_left <= 0:
         return _chunk_spent(adder, look)
     return UNATTRIBUTED
+
+
+def _uncached_room(adder: Any, look: Look) -> Stop:
+    """The same candidate, without room: in the pool, in an attention window's, or in time."""
+    request, budget = look.request, adder.memory_budget
+    if isinstance(budget, SharedSWAPrefillBudget):
+        return UNATTRIBUTED  # one sum decided over two pools
+    tokens = len(request.full_untruncated_fill_ids) - look.hit
+    needed = adder.ceil_paged_tokens(tokens) + adder.per_req_token_overhead
+    needed += adder._mamba_gap_budget_for_req(request) + adder._request_slot_reserve_for_req(request)  # noqa: SLF001
+    room = min(budget.total_seen, budget.current_seen)
+    if needed > room:
+        reason = Reason.POOL if budget.total_seen <= budget.current_seen else Reason.CURRENT
+        return Stop(Gate.KV_CAPACITY, reason, needed, math.floor(room) + 1)
+    if adder.is_hybrid_swa:  # the engine looks no further ahead there
+        window = budget.swa_tokens(tokens, adder._swa_new_tokens(request), chunk_limit=look.chunk_left)  # noqa: SLF001
+        return Stop(Gate.KV_CAPACITY, Reason.WINDOW, window, math.floor(budget.window_seen) + 1)
+    # What the running requests will free in time is not enough; the engine keeps no sum of it.
+    return Stop(Gate.KV_CAPACITY, Reason.RESERVED)
 
 
 def _no_room(adder: Any, look: Look, needed: int, room: float) -> Stop:
@@ -150,10 +180,10 @@ def _no_shape(adder: Any, look: Look, host: int) -> Stop:
             return Stop(
                 Gate.INPUT_TOKENS, Reason.BUDGET, adder.input_budget - look.input_left + paged, adder.input_budget
             )
-        return _tiles_or_unknown(adder, look, tokens)
+        return UNATTRIBUTED
     wanted = tokens if adder.exact_chunk_fill else paged
     if wanted <= look.chunk_left:
-        return _tiles_or_unknown(adder, look, tokens)
+        return UNATTRIBUTED
     if adder.chunk is not None and adder.chunk.chunked and get_schedule().schedule_policy == "shortest-prefill-first":
         spent = adder.chunk_budget - look.chunk_left
         return Stop(Gate.CHUNK_TOKENS, Reason.SECOND_CHUNK, spent + wanted, adder.chunk_budget)
@@ -165,14 +195,6 @@ def _chunk_spent(adder: Any, look: Look) -> Stop:
     spent, page = adder.chunk_budget - look.chunk_left, adder.page_size
     reason = Reason.BUDGET if look.chunk_left < page else Reason.FLOOR
     return Stop(Gate.CHUNK_TOKENS, reason, spent + page, adder.chunk_budget)
-
-
-def _tiles_or_unknown(adder: Any, look: Look, tokens: int) -> Stop:
-    limit = schedule_policy.PREFILL_TILE_BUDGET
-    if not schedule_policy._IS_HIP or limit <= 0 or not look.members:  # noqa: SLF001 - the engine's own switch
-        return UNATTRIBUTED
-    metrics = adder._candidate_tile_metrics(tokens)  # noqa: SLF001 - as above
-    return Stop(Gate.TILE_BUDGET, Reason.TILES, int(metrics.get(adder._tile_admission_metric_key()) or 0), limit)  # noqa: SLF001
 
 
 def _after_selection(adder: Any, look: Look) -> Stop:

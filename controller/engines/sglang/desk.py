@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from controller.engines.sglang import causes
 from controller.engines.sglang.ledger import RequestLedger
 from controller.engines.sglang.look import Stop
+from controller.engines.sglang.pool import evictable_of
 from controller.vocabulary import Gate, HostHit, Reason
 
 if TYPE_CHECKING:
@@ -94,9 +95,8 @@ class Desk:
         self._find(scheduler.tree_cache, scheduler.token_to_kv_pool_allocator, running_batch, 0)
 
     def _find(self, tree: Any, allocator: Any, running: Any, reserved: float) -> None:
-        evictable = tree.full_evictable_size() if tree.supports_mamba() else tree.evictable_size()
         count = 0 if running is None else len(running.reqs)
-        self.found = Found(allocator.available_size(), evictable, reserved, count)
+        self.found = Found(allocator.available_size(), evictable_of(tree), reserved, count)
 
     def parks(self, adder: Any, look: Look) -> bool:
         """Whether the continuing chunk waits for room; with less room than it wants it is cut to whole pages.

@@ -21,13 +21,15 @@ KEPT: Final = "_glassgate"
 class Kept:
     """What is known of a request from one pass to the next."""
 
-    __slots__ = ("arrived", "began", "ended", "number", "queued")
+    __slots__ = ("arrived", "began", "ended", "freed", "number", "queued")
 
     def __init__(self, number: int) -> None:
         self.number = number
         """Its number in the run."""
         self.queued = 0
         """Tokens it counts for in the queue; 0 while it does not wait."""
+        self.freed = 0
+        """Tokens of KV that it gave back when it was put aside last: what became free, or can be evicted since."""
         self.arrived = False
         self.began = False
         """Its first token is out."""
@@ -67,11 +69,11 @@ class RequestLedger:
         )  # fmt: skip
         self._waits(request, kept)
 
-    def came_back(self, request: Any, held: int) -> None:
-        """A running request that gave back `held` tokens of KV waits again."""
+    def came_back(self, request: Any) -> None:
+        """A running request that gave its KV back waits again."""
         kept = self.kept(request)
         if kept.queued == 0:
-            self._record.note(Retract(kept.number, self._record.now, len(request.output_ids), held))
+            self._record.note(Retract(kept.number, self._record.now, len(request.output_ids), kept.freed))
             self._waits(request, kept)
 
     def preempted(self, requests: Iterable[Any], by: Any) -> None:

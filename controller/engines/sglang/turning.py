@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.engines.plugin import from_numbers
 from controller.engines.plugin.broadcast import KEYS, PREFIX
+from controller.engines.sglang.hooks import Hooks
 from controller.engines.sglang.settings import FIXED
 from controller.engines.sglang.terms import Terms
 from controller.knob_turning import answer
@@ -29,23 +30,23 @@ class KnobHandlers:
     """The handlers for Glassgate's keys, in front of the engine's own ones."""
 
     def __init__(self, controller: Any, desk: Desk, found: EngineSettings, threshold: Callable[[int], None]) -> None:
-        self._controller, self._desk, self._found, self._threshold = controller, desk, found, threshold
-        self._stock = controller.set_internal_state
-        controller.set_internal_state = self.set_internal_state
+        self._desk, self._found, self._threshold = desk, found, threshold
+        self._hooks = Hooks()
+        self._hooks.around(controller, "set_internal_state", self._set_internal_state)
 
     def let_go(self) -> None:
         """Leave the controller as it was."""
-        self._controller.__dict__.pop("set_internal_state", None)
+        self._hooks.let_go()
 
-    def set_internal_state(self, recv_req: Any) -> Any:
+    def _set_internal_state(self, stock: Callable[..., Any], recv_req: Any) -> Any:
         """Turn Glassgate's knobs among the numbers, and hand the engine the others."""
         numbers = recv_req.server_args
         ours = {name: value for name, value in numbers.items() if name.startswith(PREFIX)}
         if not ours:
-            return self._stock(recv_req)
+            return stock(recv_req)
         done = self._turn(ours)
         recv_req.server_args = {name: value for name, value in numbers.items() if name not in ours}
-        said = self._stock(recv_req)
+        said = stock(recv_req)
         said.updated = bool(said.updated and done)
         return said
 

@@ -1,21 +1,22 @@
 """SchedulerWatch: what stands around one SGLang scheduler: passes, requests, steps; `let_go` takes it away again.
 
-Methods are replaced on the scheduler that is watched and on nothing else. Whatever fails of ours is said once, and the
-stock class decides from then on.
+Methods are replaced on the scheduler that is watched, and one function of the engine's that every retraction calls.
+Whatever fails of ours is said once, and the stock class decides from then on.
 """
 
 from __future__ import annotations
 
-import functools
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from sglang.srt.managers.schedule_batch import ScheduleBatch
+from sglang.srt.managers import schedule_batch
 from sglang.srt.managers.scheduler import _make_abort_req
 
 from controller.decision import PassResult
 from controller.engines.sglang.adder import GatedAdder
+from controller.engines.sglang.hooks import Hooks
 from controller.engines.sglang.look import UNATTRIBUTED, Stop
+from controller.engines.sglang.pool import evictable_of, free_of
 from controller.engines.sglang.sheet import Sheet, Standing
 from controller.records import StepEnd
 from controller.vocabulary import Gate, HostHit, Reason
@@ -51,14 +52,10 @@ class SchedulerWatch:
         self.delay: Stop | None = None
         self.decoding_since = 0
         """When the stretch of steps that only decode began; 0 without one."""
-        self.held = 0
-        """KV tokens of the request that was put aside last."""
         self.handlers: KnobHandlers | None = None
-        self._stock: dict[str, Callable[..., Any]] = {}
-        self._elsewhere: list[tuple[Any, str]] = []
+        self._hooks = Hooks()
         desk.on_failure = self.let_go
         desk.holders = lambda: getattr(scheduler, "disagg_prefill_inflight_queue", None)
-        self._stock_release = ScheduleBatch.release_req
         try:
             self._stand_around()
         except Exception:
@@ -68,45 +65,31 @@ class SchedulerWatch:
     # Standing around the scheduler
 
     def _stand_around(self) -> None:
-        scheduler = self.scheduler
-        replaced: dict[str, Callable[..., Any]] = {
-            "get_prefill_adder_class": lambda: self.adder_class,
-            "_get_new_batch_prefill_raw": self._pass,
-            "get_num_allocatable_reqs": self._allocatable,
-            "_add_request_to_queue": self._joins,
-            "process_batch_result": self._step,
-            "send_abort_output": self._aborts,
-        }
+        scheduler, around = self.scheduler, self._hooks.around
+        around(scheduler, "get_prefill_adder_class", lambda _: self.adder_class)
+        around(scheduler, "_get_new_batch_prefill_raw", self._pass)
+        around(scheduler, "get_num_allocatable_reqs", self._allocatable)
+        around(scheduler, "_add_request_to_queue", self._joins)
+        around(scheduler, "process_batch_result", self._step)
+        around(scheduler, "send_abort_output", self._aborts)
+        around(schedule_batch, "release_req", self._gives_back)
         if scheduler.enable_lora:
-            replaced["can_schedule_lora_req"] = self._lora
+            around(scheduler, "can_schedule_lora_req", self._lora)
         if scheduler.prefill_decode_interval:
-            replaced["_should_defer_prefill"] = self._defers
+            around(scheduler, "_should_defer_prefill", self._defers)
         if scheduler.enable_hicache_storage:
-            replaced["_prefetch_after_device_hit_loss"] = self._looks_again
-        for name, ours in replaced.items():
-            self._stock[name] = getattr(scheduler, name)
-            scheduler.__dict__[name] = ours
+            around(scheduler, "_prefetch_after_device_hit_loss", self._looks_again)
         if scheduler.enable_hicache_storage or scheduler.enable_lmcache:
-            self._around(scheduler.tree_cache, "check_prefetch_progress", self._prefetched)
+            around(scheduler.tree_cache, "check_prefetch_progress", self._prefetched)
         pipeline = getattr(scheduler.tree_cache, "buffer_pipeline", None)
         if pipeline is not None:
-            self._around(pipeline, "prepare_staged_prefetch", self._staged)
+            around(pipeline, "prepare_staged_prefetch", self._staged)
         if scheduler.min_free_slots_delayer is not None:
-            self._around(scheduler.min_free_slots_delayer, "should_delay", self._slots_delay)
-        ScheduleBatch.release_req = self._releasing()
-
-    def _around(self, owner: Any, name: str, ours: Callable[..., Any]) -> None:
-        stock = getattr(owner, name)
-        owner.__dict__[name] = functools.partial(ours, stock)
-        self._elsewhere.append((owner, name))
+            around(scheduler.min_free_slots_delayer, "should_delay", self._slots_delay)
 
     def let_go(self) -> None:
         """Leave the scheduler as it was."""
-        for name in self._stock:
-            self.scheduler.__dict__.pop(name, None)
-        for owner, name in self._elsewhere:
-            owner.__dict__.pop(name, None)
-        ScheduleBatch.release_req = self._stock_release
+        self._hooks.let_go()
         if self.desk.loads is not None:
             self.desk.loads.let_go()
         if self.handlers is not None:
@@ -114,16 +97,14 @@ class SchedulerWatch:
 
     # A pass
 
-    def _pass(self, prefill_delayer_single_pass: Any, running_batch: Any) -> Any:
+    def _pass(self, stock: Callable[..., Any], prefill_delayer_single_pass: Any, running_batch: Any) -> Any:
         """`Scheduler._get_new_batch_prefill_raw`: one attempt to form a prefill batch."""
         scheduler, desk = self.scheduler, self.desk
         desk.adder = None
         self.start_ns = self.record.now
         self.queue = scheduler.waiting_queue
         self.marked = running_batch.batch_is_full
-        made = self._stock["_get_new_batch_prefill_raw"](
-            prefill_delayer_single_pass=prefill_delayer_single_pass, running_batch=running_batch
-        )
+        made = stock(prefill_delayer_single_pass=prefill_delayer_single_pass, running_batch=running_batch)
         if not desk.failed and (desk.adder is not None or scheduler.waiting_queue):
             try:
                 self._passed(made[0], running_batch)
@@ -204,19 +185,19 @@ class SchedulerWatch:
 
     # What the engine asks on the way
 
-    def _allocatable(self, *asked: Any, **also: Any) -> Any:
-        left = self._stock["get_num_allocatable_reqs"](*asked, **also)
+    def _allocatable(self, stock: Callable[..., Any], *asked: Any, **also: Any) -> Any:
+        left = stock(*asked, **also)
         self.desk.slots_left = left
         return left
 
-    def _lora(self, req: Any, running_loras: Any) -> Any:
-        fits = self._stock["can_schedule_lora_req"](req, running_loras)
+    def _lora(self, stock: Callable[..., Any], req: Any, running_loras: Any) -> Any:
+        fits = stock(req, running_loras)
         if not fits:
             self.desk.skips[id(req)] = Stop(Gate.LORA, Reason.ADAPTER)
         return fits
 
-    def _looks_again(self, req: Any) -> Any:
-        again = self._stock["_prefetch_after_device_hit_loss"](req)
+    def _looks_again(self, stock: Callable[..., Any], req: Any) -> Any:
+        again = stock(req)
         if again:
             self.desk.skips[id(req)] = Stop(Gate.STORAGE, Reason.PREFETCH)
         return again
@@ -241,8 +222,8 @@ class SchedulerWatch:
             self.delay = Stop(Gate.PREFILL_DELAY, Reason.FREE_SLOTS, num_allocatable_reqs, least)
         return delays
 
-    def _defers(self, running_batch: Any) -> Any:
-        defers = self._stock["_should_defer_prefill"](running_batch)
+    def _defers(self, stock: Callable[..., Any], running_batch: Any) -> Any:
+        defers = stock(running_batch)
         if defers and self.scheduler.waiting_queue and not self.desk.failed:
             left = self.scheduler._prefill_decode_interval_remaining + 1  # noqa: SLF001 - what it counts
             self.desk.adder, self.queue, self.start_ns = None, self.scheduler.waiting_queue, self.record.now
@@ -255,41 +236,44 @@ class SchedulerWatch:
 
     # Requests and steps
 
-    def _joins(self, req: Any, is_retracted: bool = False) -> Any:
+    def _joins(self, stock: Callable[..., Any], req: Any, is_retracted: bool = False) -> Any:
         try:
             if self.ledger.kept(req).arrived:
-                self.ledger.came_back(req, self.held)
+                self.ledger.came_back(req)
             else:
                 self.ledger.arrived(req)
         except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
             self.desk.fail(error)
-        return self._stock["_add_request_to_queue"](req, is_retracted=is_retracted)
+        return stock(req, is_retracted=is_retracted)
 
-    def _aborts(self, abort_req: Any, req: Any) -> Any:
+    def _aborts(self, stock: Callable[..., Any], abort_req: Any, req: Any) -> Any:
         try:
             reason = abort_req.finished_reason or {}
             self.ledger.aborted(req, str(reason.get("message") or abort_req.abort_message or "its client left"))
         except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
             self.desk.fail(error)
-        return self._stock["send_abort_output"](abort_req, req)
+        return stock(abort_req, req)
 
-    def _releasing(self) -> Callable[..., Any]:
-        """`ScheduleBatch.release_req`, which says how much KV a request held before it gives that back."""
-        watch, stock = self, self._stock_release
+    def _gives_back(self, stock: Callable[..., Any], **asked: Any) -> Any:
+        """`schedule_batch.release_req`: a request is put aside, and its KV is free or can be evicted from then on."""
+        before = self._room(asked)
+        kept = stock(**asked)
+        try:
+            self.ledger.kept(asked["req"]).freed = max(0, self._room(asked) - before)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
+            self.desk.fail(error)
+        return kept
 
-        @functools.wraps(stock)
-        def release_req(batch: Any, idx: int, *asked: Any, **also: Any) -> Any:
-            try:
-                kv = batch.reqs[idx].kv
-                watch.held = int(kv.kv_allocated_len) - int(kv.cache_protected_len)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
-                watch.desk.fail(error)
-            return stock(batch, idx, *asked, **also)
+    def _room(self, asked: dict[str, Any]) -> int:
+        """Free and evictable tokens of the pool that somebody gives KV back to."""
+        try:
+            return free_of(asked["token_to_kv_pool_allocator"]) + evictable_of(asked["tree_cache"])
+        except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
+            self.desk.fail(error)
+            return 0
 
-        return release_req
-
-    def _step(self, batch: Any, result: Any) -> Any:
-        done = self._stock["process_batch_result"](batch, result)
+    def _step(self, stock: Callable[..., Any], batch: Any, result: Any) -> Any:
+        done = stock(batch, result)
         try:
             self._stepped(batch)
         except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on

@@ -28,7 +28,8 @@ from controller.run_directory import RunDirectory, list_runs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-START_SECONDS = 240
+START_SECONDS = 600
+"""However slow the machine is."""
 POOL, CHUNK, PREFILL, SLOTS, PAGE = 4096, 512, 1024, 8, 16
 FLAGS = (
     "--device", "cpu", "--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--disable-cuda-graph",
@@ -211,7 +212,7 @@ class Server:
         with sqlite3.connect(f"file:{self.run.path / 'glassgate.db'}?mode=ro", uri=True, timeout=10) as store:
             return store.execute(sql, values).fetchall()
 
-    def until(self, found: Callable[[], Any], what: str, seconds: float = 30) -> Any:
+    def until(self, found: Callable[[], Any], what: str, seconds: float = 120) -> Any:
         """Wait until something is found, and return it."""
         end = time.monotonic() + seconds
         while True:
@@ -228,7 +229,7 @@ class Server:
     def glassgate(self, *words: str, code: int = 0) -> str:
         """What a command of Glassgate prints, run in the engine's own environment."""
         command = [sys.executable, "-m", "estimator.launch", *words]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout if code == 0 else done.stderr
 

@@ -6,19 +6,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from bare import Shelf, terms_of
 from sglang.srt.managers import schedule_policy
+from sglang.srt.managers.prefill_delayer import PrefillDelayer, PrefillDelayerSinglePassExecutor
 from sglang.srt.mem_cache.page_interleave import PageShardSpec
 from sglang.srt.mem_cache.prefill_budget import SharedSWAPrefillBudget, SWAPrefillBudget
 from sglang.srt.runtime_context import get_context
 from sglang_pass import Running, Spec, World, make_request, prefix_ids
 
+from controller.decision import Decision
 from controller.engines.sglang import causes
 from controller.engines.sglang.adder import GatedAdder, watched
 from controller.engines.sglang.desk import Desk
 from controller.engines.sglang.look import Look, Stop
+from controller.engines.sglang.sheet import Sheet, Standing
 from controller.engines.sglang.verdicts import CONTINUE, NO_TOKEN, OTHER
-from controller.vocabulary import Gate, Reason
+from controller.vocabulary import Gate, HostHit, Outcome, Reason
 
 SPEC = Spec("radix", 16, 8192, 16, 1.0, 512, 2048)
 
@@ -118,14 +122,23 @@ def test_a_second_chunk_under_shortest_prefill_first(server_args):
         assert bench.why() == Stop(Gate.CHUNK_TOKENS, Reason.SECOND_CHUNK, 608, 512)
 
 
-def test_the_delayer(server_args):
-    """A candidate for which a shape was selected, and which the ranks' negotiation held back."""
-    delayer = SimpleNamespace(
-        negotiate_should_allow_prefill=lambda **_: False, _result=SimpleNamespace(output_allow=False)
-    )
-    bench = Bench(SPEC, server_args, prefill_delayer_single_pass=delayer)
+def test_the_delayer(server_args, monkeypatch):
+    """A candidate for which a shape was selected, and which the ranks' negotiation held back: the engine's own one."""
+    delayer = PrefillDelayer.__new__(PrefillDelayer)  # made without the group that its ranks would talk in
+    vars(delayer).update(
+        _max_delay_passes=30, _token_usage_low_watermark=None, _queue_trigger_enabled=False, _queue_min_ratio=None,
+        _max_delay_ms=5000.0, _prefill_max_requests=None, _curr_state=None, skip_first_delayer=False,
+        attn_dp_enabled=True, num_dp_ranks=2, _metrics_collector=None, _debug_log_enabled=False,
+    )  # fmt: skip
+    other = [[1, 0, 0, 0, 8, 0], [0, 0, 0, 0, 0, 0]]  # this rank has a prompt to compute, the other one none
+    monkeypatch.setattr(delayer, "_gather_info", lambda **_: torch.tensor(other))
+    executor = PrefillDelayerSinglePassExecutor(delayer, token_usage=0.5)
+    bench = Bench(SPEC, server_args, prefill_delayer_single_pass=executor)
     assert bench.offer(100) is OTHER
     assert bench.why() == Stop(Gate.PREFILL_DELAY, Reason.DELAYER)
+    other[1][0] = 1
+    bench = Bench(SPEC, server_args, prefill_delayer_single_pass=PrefillDelayerSinglePassExecutor(delayer, 0.5))
+    assert bench.offer(100, number=1) is CONTINUE
 
 
 def test_sharded_scratch(server_args):
@@ -151,6 +164,20 @@ def test_the_tile_budget(server_args, monkeypatch):
     told = bench.why()
     assert (told.gate, told.reason, told.limit) == (Gate.TILE_BUDGET, Reason.TILES, 1)
     assert told.observed > 1
+
+
+def test_the_tile_budget_is_told_from_the_chunk_that_cuts(server_args, monkeypatch):
+    """A candidate that the chunk would cut, and of which even that has too many tiles, is told of the tiles."""
+    monkeypatch.setattr(schedule_policy, "_IS_HIP", True)
+    monkeypatch.setattr(schedule_policy, "PREFILL_TILE_BUDGET", 4)
+    bench = Bench(SPEC, server_args)
+    bench.offer(100)
+    assert bench.offer(900, number=1) is OTHER
+    assert bench.why()[:2] == (Gate.TILE_BUDGET, Reason.TILES)
+    bench = Bench(SPEC, server_args)
+    bench.offer(496)
+    assert bench.offer(900, number=1, align=64) is OTHER
+    assert bench.why()[:2] == (Gate.CHUNK_TOKENS, Reason.FLOOR)
 
 
 def test_state_slots(server_args):
@@ -215,6 +242,60 @@ def test_the_windows_pool_is_told_apart_from_full_attentions():
     assert told.observed >= 128
     adder, look = windowed(SWAPrefillBudget, 200, 4096, 224)
     assert causes.refused(adder, look) == Stop(Gate.KV_CAPACITY, Reason.CAN_NEVER, 224, 200)
+
+
+class WindowedBench(Bench):
+    """A bench whose pool has an attention window of its own."""
+
+    def __init__(self, spec: Spec, server_args: Any, full: int, window: int) -> None:
+        super().__init__(spec, server_args)
+        world = self.world
+
+        def budget(*_: Any, **__: Any) -> SWAPrefillBudget:
+            return SWAPrefillBudget(Windowed(full, window), WINDOWLESS)
+
+        world.allocator.create_prefill_budget = budget
+        running = SimpleNamespace(reqs=[], batch_size=lambda: 0)
+        self.adder = self.adder_class(
+            spec.page, world.tree, world.allocator, running, 1.0, spec.max_prefill, spec.chunk
+        )
+        self.adder.is_hybrid_swa = True
+
+
+@pytest.mark.parametrize(
+    ("full", "window", "told"),
+    [
+        (4096, 10, Stop(Gate.KV_CAPACITY, Reason.WINDOW, 16, 10)),
+        (0, 4096, Stop(Gate.KV_CAPACITY, Reason.POOL, 1, 0)),
+    ],
+)
+def test_a_chunk_that_the_engine_leaves_for_its_window_is_parked_with_that_cause(server_args, full, window, told):
+    """With an attention window's pool the engine itself lets a chunk wait; the record says for which pool."""
+    spec = Spec("radix", 16, 8192, 16, 1.0, 512, 2048, active=(1100, 512, 64))
+    bench = WindowedBench(spec, server_args, full, window)
+    active = bench.world.active
+    active.init_next_round_input()
+    assert bench.adder.add_chunked_req(active) is active
+    assert bench.adder.can_run_list == []
+    assert not bench.adder.parked
+    standing = Standing(
+        bench.adder.terms, bench.desk.ledger.number, 0, 4, {}, out_of_slots=False, no_hit=HostHit.DISABLED,
+        estimates=False,
+    )  # fmt: skip
+    (flat,) = Sheet(bench.adder, standing).write([]).decisions
+    decision = Decision.read(flat)
+    assert (decision.outcome, decision.gate, decision.reason) == (Outcome.PARK, told.gate, told.reason)
+    assert (decision.observed, decision.limit) == told[2:]
+
+
+def test_without_a_prefix_cache_the_window_is_told_from_the_look_ahead(server_args):
+    """Of a request that runs to its full length the window's pool may be short; the engine looks no further ahead."""
+    bench = WindowedBench(SPEC, server_args, 8192, 64)
+    bench.world.tree.disable = True
+    assert bench.offer(400, 8, ignore_eos=True) is NO_TOKEN
+    told = bench.why()
+    assert (told.gate, told.reason, told.limit) == (Gate.KV_CAPACITY, Reason.WINDOW, 65)
+    assert told.observed >= told.limit
 
 
 def test_a_joint_sum_over_two_pools_is_unattributed():

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 from bare import Shelf, terms_of
+from sglang.srt.managers import schedule_batch
 from sglang.srt.managers import scheduler as engine
 from sglang.srt.managers.min_free_slots_delayer import MinFreeSlotsDelayer
 from sglang.srt.managers.schedule_batch import FINISH_ABORT, FINISH_LENGTH
 from sglang.srt.managers.scheduler import Scheduler
-from sglang_pass import Running, Spec, World, make_request, prefix_ids
+from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
+from sglang.srt.mem_cache.radix_cache import RadixKey
+from sglang_pass import Prefix, Running, Spec, World, make_request, prefix_ids
 
 from controller.decision import Decision
 from controller.engines.sglang import ledger
@@ -125,10 +128,10 @@ def told(book: Book) -> list[tuple[Any, ...]]:
 
 @pytest.fixture(autouse=True)
 def restored() -> Any:
-    """Leave the engine's classes as they were."""
-    release = engine.ScheduleBatch.release_req
+    """Leave the engine's module as it was."""
+    release = schedule_batch.release_req
     yield
-    engine.ScheduleBatch.release_req = release
+    schedule_batch.release_req = release
 
 
 def test_with_nothing_to_do_nothing_is_recorded(server_args):
@@ -155,6 +158,33 @@ def test_a_mark_of_unknown_origin_is_the_engines_flag(server_args):
     scheduler.running_batch.batch_is_full = True
     scheduler.run()
     assert told(book) == [(Outcome.WAIT, Gate.BATCH_FULL, Reason.FLAG, 1, 1)]
+
+
+def test_a_parked_chunk_leaves_the_engines_loop_as_it_was(server_args):
+    """The engine's own loop over a chunk without room: nobody is tried, no batch is made, and the chunk goes on later.
+
+    The engine counts a chunk in flight for each batch; one that waits is in none, and has nothing to stash.
+    """
+    spec = Spec("radix", 64, 25_600, 16, 0.7, 2048, 16_384, 22_784, (Running(64, 5000, 10, ignore_eos=False),),
+                active=(22_048, 2048, 128))  # fmt: skip
+    scheduler, book = watch_of(server_args, spec=spec, chunked_prefill_size=2048, page_size=64)
+    scheduler.watch.desk.terms = terms_of(spec, park=True)
+    scheduler.new_token_ratio_tracker.current = 0.7
+    scheduler.policy.shortest_prefill_chunk_limit = lambda *_: None
+    scheduler.chunked_req = chunk = scheduler.world.active
+    chunk.extend_end = chunk.prefix_len  # as the engine leaves it between two chunks
+    for _ in range(3):
+        assert scheduler.run() == (None, scheduler.running_batch)
+        assert scheduler.chunked_req is chunk
+        assert (chunk.inflight_middle_chunks, chunk.extend_end) == (0, chunk.prefix_len)
+        ((outcome, gate, reason, observed, _),) = told(book)
+        assert (outcome, gate, reason, observed) == (Outcome.PARK, Gate.KV_CAPACITY, Reason.POOL, 64)
+    scheduler.running_batch.reqs.clear()  # nothing would make room now: the engine goes on with it
+    adder = scheduler.get_prefill_adder_class()(
+        64, scheduler.tree_cache, scheduler.token_to_kv_pool_allocator, scheduler.running_batch, 0.7, 16_384, 2048
+    )
+    assert adder.add_chunked_req(chunk) is chunk
+    assert adder.can_run_list == [chunk]
 
 
 def test_too_little_room_marks_the_batch_and_the_mark_says_so(server_args):
@@ -279,7 +309,7 @@ def test_requests_are_followed_from_arrival_to_end(server_args):
         prefill_stats=SimpleNamespace(_glassgate=7),
     )  # fmt: skip
     scheduler.process_batch_result(batch, None)
-    scheduler.watch.held = 48
+    book_of.kept(requests["back"]).freed = 48
     scheduler._add_request_to_queue(requests["back"], is_retracted=True)
     requests["served"].finished_reason = FINISH_LENGTH(1)
     scheduler.process_batch_result(batch, None)
@@ -288,7 +318,7 @@ def test_requests_are_followed_from_arrival_to_end(server_args):
     assert kinds.count((Finish, 0)) == 1
     assert book.errors == []
     assert kinds.count((Abort, 1)) == 1
-    assert kinds.count((Retract, 2)) == 1
+    assert [each.freed_tokens for each in book.noted if isinstance(each, Retract) and each.number == 2] == [48]
     steps = [each for each in book.noted if isinstance(each, StepEnd)]
     assert steps[0].passed == 7
     assert steps[0].first_tokens == (0, 2)
@@ -298,18 +328,48 @@ def test_requests_are_followed_from_arrival_to_end(server_args):
     assert [each.why for each in book.noted if isinstance(each, Abort)] == ["its client left", "out of memory"]
 
 
+@pytest.mark.parametrize("tree", ["radix", "unified"])
+def test_each_retraction_says_what_it_gave_back(server_args, tree):
+    """Of two requests put aside together each gives back its own tokens; the prefix they share, who held it last."""
+    spec = Spec(tree, 1, 256, 4, 1.0, 64, 256, prefixes=(Prefix(4, 0, locked=False),))
+    scheduler, book = watch_of(server_args, queue=0, spec=spec)
+    world, ledger_of = scheduler.world, scheduler.watch.ledger
+    found = world.tree.match_prefix(MatchPrefixParams(key=RadixKey(prefix_ids(0, 4))))
+    requests = []
+    for number, held in enumerate((6, 8)):
+        request = make_request(f"r{number}", prefix_ids(0, 4), 8)
+        request.kv.cache_protected_len, request.lock = 4, world.tree.lock(found.last_device_node)
+        world._row(request, held)
+        request.kv.kv_committed_len = held
+        world.rows.req_to_token[request.kv.req_pool_idx, 4:held] = world._take(held - 4)
+        ledger_of.kept(request).arrived = True
+        requests.append(request)
+    before = world.allocator.available_size() + world.tree.evictable_size()
+    for request in requests:
+        schedule_batch.release_req(
+            req=request, remaing_req_count=0, req_to_token_pool=world.rows, tree_cache=world.tree,
+            token_to_kv_pool_allocator=world.allocator, hisparse_coordinator=None,
+        )  # fmt: skip
+    for request in requests:
+        scheduler._add_request_to_queue(request, is_retracted=True)
+    assert book.errors == []
+    freed = {each.number: each.freed_tokens for each in book.noted}
+    assert freed == {0: 2, 1: 8}
+    assert world.allocator.available_size() + world.tree.evictable_size() == before + 10
+
+
 def test_a_fault_gives_the_scheduler_back_to_itself(server_args, monkeypatch):
     """Whatever fails in a pass, the engine's answer stands, and from then on nothing of ours is around it."""
     scheduler, book = watch_of(server_args)
     monkeypatch.setattr(Sheet, "write", lambda *_: 1 // 0)
-    release = engine.ScheduleBatch.release_req
+    release = schedule_batch.release_req
     assert scheduler.run() == (None, scheduler.running_batch)
     assert [type(error) for error in book.errors] == [ZeroDivisionError]
     assert len(book.asides) == 1
     assert scheduler.get_prefill_adder_class() is engine.PrefillAdder
     ours = {"get_prefill_adder_class", "_get_new_batch_prefill_raw", "process_batch_result", "send_abort_output"}
     assert not ours & set(scheduler.__dict__)
-    assert engine.ScheduleBatch.release_req is not release
+    assert schedule_batch.release_req is not release
     assert scheduler.run() == (None, scheduler.running_batch)
     assert len(book.errors) == 1
 
