@@ -6,12 +6,19 @@ the import path, this says so in one line instead of failing somewhere inside.
 
 import importlib
 import importlib.util
+import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 ROOMS = ("controller", "estimator", "gpu_probe", "store", "ui")
 SHADOWED = 8
 """Exit code when another module stands in a room's place."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C; a shell says the same of a process that SIGINT ended."""
 
 
 def find_shadow(home: Path | None = None) -> tuple[str, str] | None:
@@ -28,8 +35,33 @@ def find_shadow(home: Path | None = None) -> tuple[str, str] | None:
     return None
 
 
+def end_at_once(_number: int, _frame: FrameType | None) -> None:
+    """What SIGINT does before a command's own work and after it: one line on stderr, and the process is over.
+
+    Nothing is raised, since that would come out of whatever is being imported, made or closed just then.
+    """
+    with suppress(OSError):
+        os.write(2, b"glassgate: interrupted\n")
+    os._exit(INTERRUPTED)
+
+
+@contextmanager
+def raising_interrupts() -> Iterator[None]:
+    """Within, SIGINT raises KeyboardInterrupt where it would else `end_at_once`, so that work in hand is closed."""
+    if signal.getsignal(signal.SIGINT) is not end_at_once:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, end_at_once)
+
+
 def main() -> int:
     """Run the command line, or say what stands in its way. Returns the exit code."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background may ignore it
+        signal.signal(signal.SIGINT, end_at_once)
     shadow = find_shadow()
     if shadow is not None:
         name, where = shadow

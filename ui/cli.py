@@ -9,9 +9,10 @@ from typing import Final, NoReturn
 
 import click
 
+from estimator import launch
 from estimator.errors import GlassgateError, StorageError, UsageError
 
-INTERRUPTED: Final = 130
+INTERRUPTED: Final = launch.INTERRUPTED
 
 EXIT_CODES: Final = {
     0: "done",
@@ -88,7 +89,8 @@ def main() -> NoReturn:
     try:
         if any(text != text.encode(errors="replace").decode() for text in sys.argv):
             raise UsageError("an argument is not UTF-8; write it as UTF-8")
-        code = cli.main(prog_name="glassgate", standalone_mode=False)
+        with launch.raising_interrupts():
+            code = cli.main(prog_name="glassgate", standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         _fail(error.format_message(), error.exit_code, prefix="")
@@ -98,6 +100,9 @@ def main() -> NoReturn:
     except GlassgateError as error:
         _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
+        # Where it came out of an exec of a text, as dataclasses make, CPython would end by the signal although it was
+        # caught here; an exec that ends well takes that back.
+        exec("")  # noqa: S102
         _fail("interrupted", INTERRUPTED)
     except OSError as error:
         _fail_to_write(error)

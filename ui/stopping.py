@@ -2,9 +2,12 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any, TypeVar
+
+_Answer = TypeVar("_Answer")
 
 
 @contextmanager
@@ -35,3 +38,34 @@ def stopped_by_signals(
     finally:
         for number, handler in held.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """A SIGINT that comes within waits for the end of it. A process begun within never gets one.
+
+    It holds for the calling thread: where others run, the system may hand them the signal, and then it comes at once.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def run_in_loop(work: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer:
+    """Run `work` as `asyncio.run` does, but let a SIGINT through only while it runs.
+
+    An event loop that is half made or half closed when KeyboardInterrupt comes tells a traceback on stderr.
+    """
+    import asyncio  # noqa: PLC0415 - for those alone who run a loop
+
+    async def let_through() -> _Answer:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
+        try:
+            return await work()
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+
+    with interrupts_held():
+        return asyncio.run(let_through())

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from ui.app.screen import Glassgate
+from ui.stopping import run_in_loop
 from ui.view.reader import Reader
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ def run_screen(
 
     `ask` is what to look at first, by default the run the source names; `at` a time to go to, as the `:` prompt takes
     it; `theme` follows NO_COLOR and the terminal unless it is given. Raises SystemExit with 128 and the signal's number
-    added when SIGTERM or SIGHUP ended it, the terminal already given back.
+    added when SIGINT, SIGTERM or SIGHUP ended it, the terminal already given back.
     """
     reader = Reader(source)
     app = Glassgate(reader, theme=theme or terminal_theme(), readonly=readonly, ask=ask, at=at)
-    app.run()
+    run_in_loop(app.run_async)
     if app.return_code is not None and app.return_code > _SIGNALLED:
         raise SystemExit(app.return_code)
 

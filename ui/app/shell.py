@@ -136,7 +136,7 @@ class Shell(App[None]):
     def _leave_on_signals(self) -> None:
         """Give the terminal back when the process is told to end, or its terminal has gone."""
         loop = asyncio.get_running_loop()
-        for each in (signal.SIGTERM, signal.SIGHUP):
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(each, partial(self.exit, None, 128 + each))
 

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import ipaddress
 import shlex
-from typing import TYPE_CHECKING, Any, NamedTuple
+import signal
+import socket
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from aiohttp import web
 from textual_serve.server import Server
 
 from estimator.errors import UsageError
+from ui.stopping import run_in_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-DEFAULT_PORT = 8000
+DEFAULT_PORT: Final = 8000
+_CLOSE_SECONDS: Final = 2.0
+"""How long a visitor's screen may take to close when the server ends."""
+_OWN_ALONE: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; font-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""What a browser may fetch for the page: what this server has, and nothing of another host."""
 
 
 class Address(NamedTuple):
@@ -34,6 +48,10 @@ class Address(NamedTuple):
         except ValueError:
             return False
 
+    def __str__(self) -> str:
+        """As it is written on a command line."""
+        return self.url.partition("//")[2]
+
     @property
     def url(self) -> str:
         """What a browser on this machine opens."""
@@ -45,21 +63,51 @@ class ScreenServer(Server):
     """A textual-serve server that answers pages of its own alone, and tells nothing on stdout."""
 
     def __init__(self, command: Sequence[str], address: Address) -> None:
-        super().__init__(shlex.join(command), address.host, address.port, title="Glassgate", public_url=address.url)
+        super().__init__(
+            shlex.join(command),
+            address.host,
+            address.port,
+            title="Glassgate",
+            public_url=address.url,
+            templates_path=Path(__file__).with_name("web_page"),
+        )
         self._address = address
 
-    def initialize_logging(self) -> None:
-        """Leave logging as it is."""
+    def serve_until_interrupted(self, listening: Callable[[str], None]) -> None:
+        """Serve until SIGINT or SIGTERM; `listening` gets the page's address once it answers.
+
+        Raises UsageError where nobody can listen there, and KeyboardInterrupt for a SIGINT before it listened.
+        """
+        run_in_loop(partial(self._serve, listening))
+
+    async def _serve(self, listening: Callable[[str], None]) -> None:
+        runner = web.AppRunner(await self._make_app(), shutdown_timeout=_CLOSE_SECONDS)
+        await runner.setup()
+        try:
+            try:
+                await web.TCPSite(runner, self.host, self.port).start()
+            except OSError as error:
+                raise UsageError(f"--web {self._address}: {_why(error)}") from None
+            ended = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            for each in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(each, ended.set)
+            listening(self._address._replace(port=runner.addresses[0][1]).url)
+            await ended.wait()
+        finally:
+            await runner.cleanup()
 
     async def on_startup(self, app: web.Application) -> None:
-        """Say nothing: the command has told the address."""
+        """Say nothing: the command tells the address."""
 
     async def handle_index(self, request: web.Request) -> Any:
         """The page, with links to the name under which it was asked for."""
         if not self._known(request.host):
             raise web.HTTPForbidden(text=f"glassgate ui is served as {self._address.url}, not as {request.host}\n")
         self.public_url = f"{request.headers.get('X-Forwarded-Proto', request.scheme)}://{request.host}"
-        return await super().handle_index(request)
+        page = await super().handle_index(request)
+        page.headers["Content-Security-Policy"] = _OWN_ALONE
+        return page
 
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
         """The screen itself. A page of another site is refused, since it could press keys here."""
@@ -86,3 +134,15 @@ def parse_web_address(text: str) -> Address:
     if not host or parts.path or parts.username or any(each.isspace() for each in text):
         raise UsageError(f"--web {text!r} is no address; write --web=HOST:PORT, such as --web=127.0.0.1:8000")
     return Address(host, DEFAULT_PORT if port is None else port)
+
+
+def _why(error: OSError) -> str:
+    """Why nobody can listen at an address, and what to do."""
+    if isinstance(error, socket.gaierror):
+        return "there is no such host; name an address of this machine, such as 127.0.0.1"
+    remedies = {
+        errno.EADDRINUSE: "the port is taken; choose another port",
+        errno.EADDRNOTAVAIL: "this machine has no such address; name one of its own, such as 127.0.0.1",
+        errno.EACCES: "the port is not allowed to this user; choose another port, above 1023",
+    }
+    return remedies.get(error.errno or 0, f"{error.strerror or error}; choose another address")

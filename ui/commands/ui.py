@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from controller.run_directory import RunDirectory, default_base
-from controller.settings import read_given
+from controller.settings import as_path, read_given
 from estimator.errors import NotFoundError, StorageError, UsageError
 from ui.options import json_option
 
@@ -101,7 +101,7 @@ def _open(record: str | None, held: ExitStack) -> Source:
     from ui.view.source import Source  # noqa: PLC0415 - it brings the store with it
 
     home = read_given().get("home")
-    base = default_base() if home is None else Path(str(home.value)).expanduser() / "runs"
+    base = default_base() if home is None else as_path(str(home.value), home.source) / "runs"
     source = Source.open(record, base)
     folder = source.place.folder
     if folder is None or not _behind(folder, source.place.database):
@@ -184,9 +184,11 @@ def _picture(
     from ui.app.direct import DirectReader, WholeView  # noqa: PLC0415 - as above
     from ui.app.main import picture  # noqa: PLC0415 - as above
     from ui.output import narrate  # noqa: PLC0415 - as above
+    from ui.stopping import run_in_loop  # noqa: PLC0415 - as above
     from ui.view.view import View  # noqa: PLC0415 - as above
 
-    svg = asyncio.run(picture(DirectReader(WholeView(View(source))), size, theme=theme or "dark", ask=ask, at=at))
+    reader = DirectReader(WholeView(View(source)))
+    svg = run_in_loop(partial(picture, reader, size, theme=theme or "dark", ask=ask, at=at))
     try:
         path.write_text(svg, encoding="utf-8")
     except OSError as error:
@@ -236,9 +238,4 @@ def _serve(address: str, record: str | None, command: list[str], *, readonly: bo
         narrate(
             f"glassgate: {where.host} is not a loopback address and nobody is asked who they are: who reaches it {may}"
         )
-    try:
-        with suppress(KeyboardInterrupt):
-            narrate(f"the screen is at {where.url}; Ctrl-C ends it")
-            ScreenServer(command, where).serve()
-    except OSError as error:
-        raise UsageError(f"--web {where.host}:{where.port}: {error.strerror or error}; choose another port") from None
+    ScreenServer(command, where).serve_until_interrupted(lambda url: narrate(f"the screen is at {url}; Ctrl-C ends it"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from estimator.errors import GlassgateError
+from ui.stopping import interrupts_held
 from ui.whatif.figures import Figures, figures_of
 from ui.whatif.played import play
 
@@ -37,8 +37,9 @@ class Workers:
         )
 
     def submit(self, values: Mapping[str, Any]) -> Future[Tried]:
-        """Replay the span with knobs set anew."""
-        return self._pool.submit(_try, dict(values))
+        """Replay the span with knobs set anew. The processes begin with the first, and none of them hears Ctrl-C."""
+        with interrupts_held():
+            return self._pool.submit(_try, dict(values))
 
     def __enter__(self) -> Self:
         return self
@@ -55,7 +56,6 @@ _held: list[tuple[Recorded, Span, Steps]] = []
 
 
 def _begin(recorded: Recorded, span: Span, steps: Steps) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(5)
     _held.append((recorded, span, steps))
 

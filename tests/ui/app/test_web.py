@@ -14,17 +14,9 @@ from estimator.errors import UsageError
 from ui.app.web import Address, parse_web_address
 
 
-@pytest.fixture
-def port():
-    """A port that is free."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 @contextlib.contextmanager
 def served(command, environment, *arguments):
-    """`glassgate ui` with these arguments, until it has told its address; ended at the end."""
+    """`glassgate ui` with these arguments, once it has told its address: the process, what it told, and the address."""
     process = subprocess.Popen(
         [*command, "ui", *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -34,21 +26,15 @@ def served(command, environment, *arguments):
             told.append(line)
             if "the screen is at" in line:
                 break
-        yield process, "".join(told)
+        yield process, "".join(told), re.search(r"the screen is at (\S+); Ctrl-C ends it", told[-1])[1]
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=20)
 
 
 async def _ask(url, path="/", **headers):
-    async with aiohttp.ClientSession() as session:
-        for _ in range(100):
-            try:
-                async with session.get(url + path, headers=headers) as answer:
-                    return answer.status, await answer.text()
-            except aiohttp.ClientConnectorError:
-                await asyncio.sleep(0.05)
-    raise AssertionError(f"nothing answers at {url}")
+    async with aiohttp.ClientSession() as session, session.get(url + path, headers=headers) as answer:
+        return answer.status, await answer.text()
 
 
 async def _screen(url, wanted):
@@ -64,53 +50,98 @@ async def _screen(url, wanted):
     return False
 
 
-def test_a_browser_on_this_machine_sees_the_screen(command, environment, recording, port):
+def test_a_browser_on_this_machine_sees_the_screen(command, environment, recording):
     """The address is told on stderr; the page is there, the screen draws, and another site's page is refused."""
-    url = f"http://127.0.0.1:{port}"
-    with served(command, environment, f"--web=127.0.0.1:{port}", str(recording)) as (_, told):
-        assert f"the screen is at {url}; Ctrl-C ends it" in told
+    with served(command, environment, "--web=0", str(recording)) as (_, told, url):
+        assert told.splitlines() == [f"the screen is at {url}; Ctrl-C ends it"]
 
         async def look():
             status, page = await _ask(url)
             assert status == 200
-            assert f"ws://127.0.0.1:{port}/ws" in page
+            assert f"{url.replace('http', 'ws')}/ws" in page
             assert (await _ask(url, "/ws", Origin="http://elsewhere.example"))[0] == 403
-            assert (await _ask(url, Host=f"elsewhere.example:{port}"))[0] == 403
+            assert (await _ask(url, Host=url.replace("http://127.0.0.1", "elsewhere.example")))[0] == 403
             assert await _screen(url, "Batches")
 
         asyncio.run(look())
 
 
-def test_the_end_is_quiet(command, environment, recording, port):
-    """Ctrl-C ends the server without a traceback."""
-    with served(command, environment, f"--web={port}", str(recording)) as (process, _):
-        process.send_signal(signal.SIGINT)
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_the_end_is_quiet(command, environment, recording, sent):
+    """Ctrl-C ends the server without a traceback, also while somebody looks."""
+    with served(command, environment, "--web=0", str(recording)) as (process, _, url):
+
+        async def look_and_end():
+            page = f"{url}/ws?width=80&height=24"
+            async with aiohttp.ClientSession() as session, session.ws_connect(page) as screen:
+                await screen.receive()
+                process.send_signal(sent)
+                async for _ in screen:
+                    pass
+
+        asyncio.run(look_and_end())
         out, err = process.communicate(timeout=20)
-    assert "Traceback" not in out + err
+    assert (out, err) == ("", "")
     assert process.returncode == 0
 
 
-def test_an_address_that_others_reach_is_warned_of_and_reads_only(command, environment, recording, port):
+@pytest.mark.parametrize(("address", "words"), [
+    ("nosuch.invalid:8000", "--web nosuch.invalid:8000: there is no such host; name an address of this machine"),
+    ("192.0.2.1:8000", "--web 192.0.2.1:8000: this machine has no such address; name one of its own"),
+])  # fmt: skip
+def test_an_address_where_nobody_can_listen_is_refused_before_it_is_told(glassgate, recording, address, words):
+    """With what to name instead; nobody is sent to a screen that is not there."""
+    told = glassgate("ui", f"--web={address}", str(recording))
+    assert told.returncode == 2
+    assert words in told.stderr
+    assert "the screen is at" not in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+FOREIGN = re.compile(r"""(?:https?:)?//(?!127\.0\.0\.1)[\w.-]+\.[a-z]{2,}""")
+
+
+def test_nothing_of_another_host_is_asked_for(command, environment, recording):
+    """The page, its style and its script name files of this server alone, which are there; a browser is held to it."""
+    with served(command, environment, "--web=0", str(recording)) as (_, _, url):
+
+        async def look():
+            async with aiohttp.ClientSession() as session:
+                async with session.get(url) as answer:
+                    page = await answer.text()
+                    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+                assert not FOREIGN.search(page), FOREIGN.search(page)
+                named = set(re.findall(r"""(?:src|href)=["']([^"']+)|url\(["']([^"')]+)""", page))
+                files = {a or b for a, b in named} - {"data:,"}
+                assert {each.rpartition(".")[2] for each in files} == {"css", "js", "ttf"}
+                for each in files:
+                    async with session.get(each) as answer:
+                        assert answer.status == 200, each
+                        content = await answer.read()
+                    text = re.sub(r"/\*.*?\*/", "", content.decode(errors="ignore"), flags=re.DOTALL)
+                    if not each.endswith("ttf"):
+                        assert not FOREIGN.search(text), FOREIGN.search(text)
+                    assert not each.endswith("css") or "@import" not in text
+
+        asyncio.run(look())
+
+
+def test_an_address_that_others_reach_is_warned_of_and_reads_only(command, environment, recording):
     """Nobody is asked who they are, so changes are off there unless they were allowed."""
-    with served(command, environment, f"--web=0.0.0.0:{port}", str(recording)) as (_, told):
+    with served(command, environment, "--web=0.0.0.0:0", str(recording)) as (_, told, _):
         assert "0.0.0.0 is not a loopback address and nobody is asked who they are" in told
         assert "who reaches it sees every run; --allow-changes lets them turn knobs" in told
-    with served(command, environment, f"--web=0.0.0.0:{port}", "--allow-changes", str(recording)) as (_, told):
+    with served(command, environment, "--web=0.0.0.0:0", "--allow-changes", str(recording)) as (_, told, _):
         assert "who reaches it can turn the knobs of a live run" in told
 
 
-def test_a_port_that_is_taken_is_one_line(command, environment, recording, port):
+def test_a_port_that_is_taken_is_one_line(glassgate, recording):
     """With another to choose."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", port))
-        taken.listen()
-        told = subprocess.run(
-            [*command, "ui", f"--web={port}", str(recording)],
-            env=environment, capture_output=True, text=True, check=False, timeout=30,
-        )  # fmt: skip
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = glassgate("ui", f"--web={port}", str(recording))
     assert told.returncode == 2
-    assert "choose another port" in told.stderr
-    assert "Traceback" not in told.stderr
+    assert told.stderr == f"glassgate: --web 127.0.0.1:{port}: the port is taken; choose another port\n"
 
 
 def test_a_missing_extra_is_one_line_with_the_remedy(glassgate, recording, tmp_path):
