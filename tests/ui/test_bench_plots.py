@@ -47,7 +47,7 @@ def test_a_growing_store_answers_at_every_size():
     for size in (10_000, 12_000):
         assert {WHY, SNAPSHOT, "stops", "slowest-waits"} <= {point.series for point in points if point.x == size}
     told = [each for each in found if isinstance(each, Measurement)]
-    assert len(told) == 4
+    assert len(told) == 6
     assert all(each.value > 0 for each in told)
 
 
