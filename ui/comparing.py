@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from ui.output import cell, data, print_table
 from ui.whatif.comparison import Comparison
-from ui.whatif.side_by_side import Row, figure_rows, remarks, stop_rows
+from ui.whatif.side_by_side import Row, figure_rows, limit_rows, remarks, stop_rows
 
 
 def print_comparison(found: Comparison) -> None:
@@ -17,7 +17,7 @@ def print_comparison(found: Comparison) -> None:
         )
         data().print()
     columns = ("recorded", "replayed", *(("what if", "change") if changed else ()))
-    for first, rows in (("", figure_rows(found)), ("batches closed by", stop_rows(found))):
+    for first, rows in (("", [*figure_rows(found), *limit_rows(found)]), ("batches closed by", stop_rows(found))):
         print_table((first, *columns), _cells(rows, changed=changed))
         data().print()
     for line in remarks(found):

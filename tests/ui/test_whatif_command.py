@@ -47,7 +47,7 @@ def test_side_by_side(glassgate: Run, recorded: dict):
     assert "fidelity 1.00: all 200 passes reproduced exactly" in done.stderr
     wanted = (
         "recorded", "replayed", "what if", "change", "TTFT, p99", "queue, p50", "batches closed by", "request_count",
-        "host hits used", "peak of buffers", "refused for good", "as recorded, then",
+        "host hits used", "peak of buffers", "its limit", "smoke reached", "refused for good", "as recorded, then",
     )  # fmt: skip
     for words in wanted:
         assert words in done.stdout, words
@@ -153,9 +153,9 @@ def test_tune_finds_a_planted_bottleneck_and_it_is_confirmed(glassgate: Run, tmp
     assert again["batch_size"]["p50"] > before["batch_size"]["p50"]
 
 
-def test_tune_in_json_tells_the_frontier_and_the_choice(glassgate: Run, tmp_path: Path):
-    """Points, figures, what each change is worth, the comparison that confirms it, and the file."""
-    planted(glassgate, tmp_path)
+def test_what_tune_tells_is_what_is_served_under_its_file(glassgate: Run, tmp_path: Path):
+    """Points, figures, what each change is worth; served again under the file every figure is as it was foretold."""
+    before = planted(glassgate, tmp_path)
     done = glassgate("tune", "--points", "8", "--knob", "max_extend_tokens=1024:65536", "--json")
     found = json.loads(done.stdout)
     assert found["tried"] == 8
@@ -163,7 +163,12 @@ def test_tune_in_json_tells_the_frontier_and_the_choice(glassgate: Run, tmp_path
     assert found["confirmed"]["what_if"]["tokens_per_second"] == found["chosen"]["figures"]["tokens_per_second"]
     assert found["config"].endswith("glassgate-tuned.toml")
     assert found["frontier"]
-    again = glassgate("tune", "--points", "8", "--knob", "max_extend_tokens=1024:65536", "--json")
+    tuned = glassgate("replay", str(tmp_path / "planted.jsonl"), *PLANTED[4:], GLASSGATE_CONFIG="glassgate-tuned.toml")
+    assert tuned.returncode == 0, tuned.stderr
+    served = json.loads(glassgate("whatif", "--json").stdout)["recorded"]
+    assert served == found["confirmed"]["what_if"]
+    assert served["ttft_p99"] < 0.8 * found["confirmed"]["recorded"]["ttft_p99"]
+    again = glassgate("tune", before["run"], "--points", "8", "--knob", "max_extend_tokens=1024:65536", "--json")
     assert "8 points tried before" in again.stderr
     assert json.loads(again.stdout)["frontier"] == found["frontier"]
 

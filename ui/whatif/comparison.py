@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.engines.replay import Progress
-from controller.limits import effective
+from controller.limits import CLAMPED, DEAD, RAISED, effective, explain
 from ui.whatif.fidelity import FLOOR, Fidelity, fidelity_of
 from ui.whatif.figures import Figures, figures_of
 from ui.whatif.happened import read_happened
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.knobs import Knobs
+    from controller.limits import EffectiveKnob
 
 MOST_PARTED: Final = 200
 """How many of the places where two replays part are told."""
@@ -51,6 +52,8 @@ class Comparison:
     steps: Steps
     changes: dict[str, tuple[Any, Any]]
     """By knob, its recorded value at the start of the span and the new one."""
+    not_as_set: tuple[EffectiveKnob, ...]
+    """Those set anew that are not in force as they were set."""
     fidelity: Fidelity
     recorded: Figures
     """What happened."""
@@ -84,6 +87,7 @@ class Comparison:
             "steps": self.steps.words,
             "fit": None if self.steps.fit is None else self.steps.fit.as_dict(),
             "changes": {name: {"recorded": old, "new": new} for name, (old, new) in self.changes.items()},
+            "not_as_set": [asdict(each) for each in self.not_as_set],
             "fidelity": self.fidelity.as_dict(),
             "recorded": self.recorded.as_dict(),
             "replayed": self.replayed.as_dict(),
@@ -152,6 +156,11 @@ def compare(
         warmed=span.words,
         steps=steps,
         changes=_differing(old, new, changes),
+        not_as_set=tuple(
+            each
+            for each in explain(new, recorded.setting)
+            if each.name in changes and each.state in (CLAMPED, DEAD, RAISED)
+        ),
         fidelity=fidelity,
         recorded=figures_of(happened, span),
         replayed=figures_of(replayed, span),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from store.words import counted, duration, size
+from store.words import amount, counted, duration, size
 from ui.whatif.fidelity import FLOOR
 
 if TYPE_CHECKING:
@@ -105,7 +105,11 @@ def _change(before: float | None, after: float | None) -> str:
 
 def remarks(found: Comparison) -> list[str]:
     """What the rows do not say."""
-    told = []
+    told = [
+        f"{each.name} is {_value(each.set_to, each.unit)}, in force {_value(each.effective, each.unit)} "
+        f"({each.state}): {each.why}"
+        for each in found.not_as_set
+    ]
     limit, smoke, peak = found.limit_bytes[1], found.smoke_bytes, found.changed.peak_buffer
     if peak is not None and limit is not None and peak > limit:
         told.append(f"the peak of buffers is above max_buffer_bytes of {size(limit)}: a lone request passes it")
@@ -120,6 +124,13 @@ def remarks(found: Comparison) -> list[str]:
         same = f"{counted(found.same_passes, 'batch', 'batches')} as recorded, then" if found.same_passes else "at once"
         told.append(f"{same} they differ{moment}")
     return told
+
+
+def _value(value: int | bool | None, unit: str) -> str:
+    """A knob's value for people."""
+    if value is None or isinstance(value, bool):
+        return "on" if value else "off"
+    return amount(value, unit)
 
 
 class SideBySide(NamedTuple):
@@ -159,13 +170,14 @@ def side_by_side(found: Comparison, floor: float = FLOOR) -> SideBySide:
         holds=holds,
         rows=tuple(figure_rows(found)) if holds else (),
         stops=tuple(stop_rows(found)) if holds else (),
-        limits=_limits(found) if holds else (),
+        limits=limit_rows(found) if holds else (),
         remarks=tuple(remarks(found)) if holds else (),
         wall_s=found.wall_s,
     )
 
 
-def _limits(found: Comparison) -> tuple[Row, ...]:
+def limit_rows(found: Comparison) -> tuple[Row, ...]:
+    """What the peak of buffers is to be held against."""
     before, after = ("off" if each is None else size(each) for each in found.limit_bytes)
     smoke = "none" if found.smoke_bytes is None else size(found.smoke_bytes)
     return Row("its limit", before, before, after, ""), Row("smoke reached", smoke, smoke, smoke, "")

@@ -16,6 +16,7 @@ from ui.whatif.fidelity import Fidelity, fidelity_of
 from ui.whatif.happened import read_happened
 from ui.whatif.played import Life, Played, play
 from ui.whatif.recorded import read_recorded
+from ui.whatif.side_by_side import remarks
 from ui.whatif.span import read_span
 from ui.whatif.steps import steps_of
 
@@ -136,6 +137,16 @@ def test_a_change_that_a_later_revision_does_not_allow_is_refused(tmp_path):
     run = record(tmp_path, served(many(10)), knobs=knobs, setting=Setting(data_parallel=8, has_model=False))
     with pytest.raises(KnobError, match="divided by data_parallel 8 is less than one page"):
         preview(database_of(run), None, {"chunked_prefill_size": 16})
+
+
+def test_a_knob_that_is_not_in_force_as_it_was_set_is_told(run, sessions):
+    """Raised beyond what another limit allows, or without what it needs, a knob does less than it says: why is told."""
+    (knob,) = preview(database_of(run), None, {"max_buffer_bytes": "1GiB", "max_requests": 2}).not_as_set
+    assert (knob.name, knob.set_to, knob.effective, knob.state) == ("max_buffer_bytes", 1 << 30, None, "dead")
+    found = preview(database_of(run), None, {"max_buffer_bytes": "1GiB"})
+    assert remarks(found)[0].startswith("max_buffer_bytes is 1.00 GiB, in force off (dead): ")
+    assert found.as_dict()["not_as_set"][0]["state"] == "dead"
+    assert preview(database_of(sessions), None, {"max_buffer_bytes": "1GiB"}).not_as_set == ()
 
 
 def test_everything_is_plain_data(sessions):
