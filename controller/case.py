@@ -9,13 +9,13 @@ import msgspec
 from controller.admission import AdmissionPass, LoadAnswer
 from controller.decision import Check, Decision
 from controller.gates import STRICT_GATES
-from controller.knobs import Knobs, shown
+from controller.knobs import Knobs
 from controller.limits import Setting, effective, explain, largest_prompt
 from controller.request import ActiveChunk, Candidate, Capacity, Lane, PrefixMatch, running_reserve
 from controller.vocabulary import HostHit, Outcome, Reason, Verdict, unit_of
 from estimator.batch import BatchEstimator, BatchState
 from estimator.context import RunContext
-from estimator.errors import InputError
+from estimator.errors import InputError, shown
 from estimator.presets import model as geometry_of
 
 if TYPE_CHECKING:

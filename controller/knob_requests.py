@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from controller.whole_file import FOLDER_MODE, write_whole
+import msgspec
+
+from controller.whole_file import FOLDER_MODE, decode_json, write_whole
 from estimator.errors import StorageError
 
 MAX_REQUEST_BYTES: Final = 65_536
@@ -109,12 +111,9 @@ def _read(path: Path) -> KnobRequest:
     if error:
         return KnobRequest(name, None, f"knob request {name} {error}", owner)
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
+        return KnobRequest(name, decode_json(text, dict[str, Any]), None, owner)
+    except msgspec.DecodeError:
         return KnobRequest(name, None, f"knob request {name} is not a JSON object; use glassgate knobs set", owner)
-    return KnobRequest(name, content, None, owner)
 
 
 def _refusal(status: os.stat_result) -> str | None:

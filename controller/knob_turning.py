@@ -96,7 +96,7 @@ def answer(request: KnobRequest, knobs: Knobs, setting: Setting, fixed: Mapping[
         return _refused(request, nobody, (), knobs, request.error or f"knob request {request.name} is empty")
     try:
         asked = msgspec.convert(request.content, AskedChange)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.ValidationError, UnicodeEncodeError, RecursionError) as error:
         why = f"knob request {request.name} is not one: {error}; use glassgate knobs set"
         return _refused(request, nobody, (), knobs, why)
     who = asked.who if asked.who.isprintable() else nobody

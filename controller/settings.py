@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from controller.knobs import KNOB_SPECS
-from estimator.errors import InputError
+from controller.whole_file import read_small
+from estimator.errors import InputError, shown
 
 PREFIX: Final = "GLASSGATE_"
 SWITCH: Final = "GLASSGATE"
@@ -65,9 +66,9 @@ def config_file(environ: Mapping[str, str] = os.environ) -> Path | None:
     """The TOML file in force, or None. Raises InputError when GLASSGATE_CONFIG names a file that is not there."""
     named = environ.get(CONFIG)
     if named:
-        path = Path(named).expanduser()
+        path = as_path(named, CONFIG)
         if not path.is_file():
-            raise InputError(f"{CONFIG} is {named!r}, which is not a file; correct it or unset it")
+            raise InputError(f"{CONFIG} is {shown(named)}, which is not a file; correct it or unset it")
         return path
     places = [Path("glassgate.toml")]
     folder = environ.get("XDG_CONFIG_HOME")
@@ -102,14 +103,30 @@ def _read_file(path: Path | None) -> dict[str, Given]:
     if path is None:
         return {}
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not TOML: {error}") from None
+        content = read_toml(path)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; mend its permissions") from None
     for name, value in content.items():
         if name not in SETTING_NAMES:
             raise InputError(f"{path}: {name!r} is no setting; the settings are {', '.join(SETTING_NAMES)}")
         if not isinstance(value, str | int | float):
-            raise InputError(f"{path}: {name} is {value!r}; it is one value, not a table or a list")
+            raise InputError(f"{path}: {name} is {shown(value)}; it is one value, not a table or a list")
     return {name: Given(value, str(path)) for name, value in content.items()}
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a small TOML file holds. Raises OSError, and InputError where it is none."""
+    try:
+        return tomllib.loads(read_small(path).decode())
+    except RecursionError:
+        raise InputError(f"{path}: not TOML: it is nested too deep") from None
+    except ValueError as error:  # also of a number with more digits than can be read
+        raise InputError(f"{path}: not TOML: {error}") from None
+
+
+def as_path(text: str, name: str) -> Path:
+    """A path as somebody set it under a name, `~` resolved. Raises InputError for what can be none here."""
+    with contextlib.suppress(RuntimeError):  # `~` of a user who is not known
+        if "\0" not in text:
+            return Path(text).expanduser()
+    raise InputError(f"{name} is {shown(text)}, which is no path on this machine; correct it or unset it")

@@ -1,6 +1,5 @@
 """A case written by hand - a model, requests, a run - and its answer as nested plain values."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +8,10 @@ from typing import Any
 from estimator.allocation import allocation_plan, play
 from estimator.buffers import BUFFERS, PARTS
 from estimator.context import RunContext
-from estimator.errors import InputError
+from estimator.errors import InputError, shown
 from estimator.estimate import Estimate, estimate_batch
 from estimator.geometry import Geometry
+from estimator.given_file import read_given_json
 from estimator.presets import model
 from estimator.static import static_memory
 
@@ -53,21 +53,19 @@ def read_case(given: Any) -> Case:
     elif isinstance(given["model"], str):
         geometry = model(given["model"])
     else:
-        raise InputError(f"case: model is {given['model']!r}, but must be a name, a path or a config object")
+        raise InputError(f"case: model is {shown(given['model'])}, but must be a name, a path or a config object")
     run = given.get("run", {})
     if not isinstance(run, Mapping):
-        raise InputError(f"case: run is {run!r}, but must be an object")
+        raise InputError(f"case: run is {shown(run)}, but must be an object")
     return Case(str(name), geometry, RunContext.from_run(run, geometry), _read_requests(given["requests"]))
 
 
 def read_cases(path: str | Path) -> list[Case]:
-    """Read a file that holds one case or a list of cases. Raises InputError naming the file and the case."""
-    try:
-        given = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"case {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise InputError(f"case {path}: not JSON ({error})") from error
+    """Read a file (`-` is standard input) that holds one case or a list of cases.
+
+    Raises InputError naming the file and the case.
+    """
+    given = read_given_json(path)
     cases = given if isinstance(given, list) else [given]
     read: list[Case] = []
     for index, each in enumerate(cases):
@@ -150,7 +148,7 @@ def answer(case: Case) -> dict[str, Any]:
 
 def _read_requests(given: Any) -> tuple[tuple[int, ...], ...]:
     if not isinstance(given, list) or not given:
-        raise InputError(f"case: requests is {given!r}, but must be a list of at least one [prefix, extend]")
+        raise InputError(f"case: requests is {shown(given)}, but must be a list of at least one [prefix, extend]")
     for index, request in enumerate(given):
         if (
             not isinstance(request, list)
@@ -158,6 +156,6 @@ def _read_requests(given: Any) -> tuple[tuple[int, ...], ...]:
             or any(not isinstance(item, int) or isinstance(item, bool) for item in request)
         ):
             raise InputError(
-                f"case: requests[{index}] is {request!r}, but must be [prefix, extend] or [prefix, extend, loaded]"
+                f"case: requests[{index}] is {shown(request)}, but must be [prefix, extend] or [prefix, extend, loaded]"
             )
     return tuple(tuple(request) for request in given)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any, Self
 
-from estimator.errors import InputError
+from estimator.errors import InputError, shown
 from estimator.geometry import Geometry
 
 KV_DTYPES = ("bf16", "fp8")
@@ -29,6 +29,8 @@ GQA_IMPLS = ("fa3", "fa4", "flashinfer", "trtllm_mha", "triton")
 LOGPROB_CHUNK_ROWS = 2048
 MOST_RANKS = 4096
 MOST_SAFETY = 100
+MOST = 1 << 50
+"""Of every other whole number of a run, in its unit: what is above is a mistake."""
 _MOST_DIGITS = 20
 
 
@@ -243,7 +245,7 @@ def default_prefill_impl(geometry: Geometry, kv_dtype: str, sm_major: int) -> st
 def read_factor(value: Any) -> Fraction:
     """Read a factor such as 1.1, "1.1" or "11/10" exactly. Raises InputError when it is not one."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction)):
-        raise InputError(f"run: safety_factor is {value!r}, but must be a number such as 1.1")
+        raise InputError(f"run: safety_factor is {shown(value)}, but must be a number such as 1.1")
     text = str(value)
     # An exponent may stand for more digits than memory holds.
     if len(text) > _MOST_DIGITS or "e" in text.lower():
@@ -251,7 +253,7 @@ def read_factor(value: Any) -> Fraction:
     try:
         return Fraction(text)
     except (ValueError, ZeroDivisionError) as error:
-        raise InputError(f"run: safety_factor is {value!r}, but must be a number such as 1.1") from error
+        raise InputError(f"run: safety_factor is {shown(value)}, but must be a number such as 1.1") from error
 
 
 def _reject_unknown(where: str, given: Mapping[str, Any], known: set[str]) -> None:
@@ -266,28 +268,31 @@ def _typed(where: str, value: Any, kind: type) -> Any:
     if kind is not int and isinstance(value, kind):
         return value
     word = {int: "a whole number", bool: "true or false", str: "a word"}[kind]
-    raise InputError(f"{where} is {value!r}, but must be {word}")
+    raise InputError(f"{where} is {shown(value)}, but must be {word}")
 
 
 def _object(where: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise InputError(f"{where} is {value!r}, but must be an object")
+        raise InputError(f"{where} is {shown(value)}, but must be an object")
     return value
 
 
 def _read_budget(value: Any) -> MqaBudget:
     given = _object("run: mqa_budget", value)
     _reject_unknown("run: mqa_budget", given, {item.name for item in fields(MqaBudget)})
+    for key in given:
+        if key.endswith("_bytes"):
+            _at_least(f"mqa_budget.{key}", _typed(f"run: mqa_budget.{key}", given[key], int), 0)
     if "fixed_bytes" in given:
-        return MqaBudget(fixed_bytes=_typed("run: mqa_budget.fixed_bytes", given["fixed_bytes"], int))
+        return MqaBudget(fixed_bytes=given["fixed_bytes"])
     if "total_bytes" not in given:
         raise InputError("run: mqa_budget needs fixed_bytes, or total_bytes with mem_fraction_static and free_bytes")
     values: dict[str, Any] = {"fixed_bytes": None}
     for key, item in given.items():
         if key.endswith("_bytes"):
-            values[key] = _typed(f"run: mqa_budget.{key}", item, int)
+            values[key] = item
         elif isinstance(item, bool) or not isinstance(item, (int, float)) or not 0 <= item <= 1:
-            raise InputError(f"run: mqa_budget.{key} is {item!r}, but must be between 0 and 1")
+            raise InputError(f"run: mqa_budget.{key} is {shown(item)}, but must be between 0 and 1")
         else:
             values[key] = float(item)
     return MqaBudget(**values)
@@ -302,14 +307,16 @@ def _read_mlp(value: Any) -> MlpSpec:
 
 def _at_least(name: str, value: int, least: int) -> None:
     if value < least:
-        raise InputError(f"run: {name} is {value}, but must be at least {least}")
+        raise InputError(f"run: {name} is {shown(value)}, but must be at least {least}")
+    if value > MOST:
+        raise InputError(f"run: {name} is {shown(value)}, but must be at most {MOST}")
 
 
 def _between(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
-        raise InputError(f"run: {name} is {value}, but must be at least {least} and at most {most}")
+        raise InputError(f"run: {name} is {shown(value)}, but must be at least {least} and at most {most}")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise InputError(f"run: {name} is {value!r}, but must be one of {', '.join(allowed)}")
+        raise InputError(f"run: {name} is {shown(value)}, but must be one of {', '.join(allowed)}")

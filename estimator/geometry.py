@@ -1,12 +1,12 @@
 """The shape of a model, as far as temporary buffers depend on it."""
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-from estimator.errors import InputError
+from estimator.errors import InputError, shown
+from estimator.given_file import read_given_json
 
 # config.json key -> Geometry field. A key with several spellings has several rows.
 _KEYS: dict[str, str] = {
@@ -34,6 +34,9 @@ _KEYS: dict[str, str] = {
     "num_hidden_layers": "layers",
     "max_position_embeddings": "context_len",
 }
+
+MOST_DIMENSION = 1 << 31
+"""No model has more of anything; a sum of such is a number that can be told."""
 
 _COMMON = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
 _COMMON_LATE = ("num_hidden_layers", "max_position_embeddings")
@@ -105,10 +108,12 @@ class Geometry:
             if field.name == "name":
                 continue
             if not isinstance(value, int) or isinstance(value, bool):
-                raise InputError(f"model {self.name}: {field.name} is {value!r}, but must be a whole number")
+                raise InputError(f"model {self.name}: {field.name} is {shown(value)}, but must be a whole number")
             least = 1 if field.name in needed else 0
-            if value < least:
-                raise InputError(f"model {self.name}: {field.name} is {value}, but must be at least {least}")
+            if not least <= value <= MOST_DIMENSION:
+                raise InputError(
+                    f"model {self.name}: {field.name} is {shown(value)}, but must be from {least} to {MOST_DIMENSION}"
+                )
         if self.is_sparse and not self.is_mla:
             raise InputError(
                 f"model {self.name}: index_topk {self.index_topk} needs kv_lora_rank; give both or neither"
@@ -176,13 +181,9 @@ class Geometry:
         try:
             if file.is_dir():
                 file = file / "config.json"
-            config = json.loads(file.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(
-                f"model {path}: {error.strerror or error}; give a preset's name or a config.json"
-            ) from error
-        except ValueError as error:
-            raise InputError(f"model {path}: not JSON ({error}); give a Hugging Face config.json") from error
+            config = read_given_json(file)
+        except (OSError, ValueError, InputError) as error:
+            raise InputError(f"model {path}: {error}; give a preset's name or a Hugging Face config.json") from None
         if not isinstance(config, dict):
             raise InputError(f"model {path}: holds {type(config).__name__}, but must be a JSON object")
         return cls.from_config(config, name=file.parent.name or file.stem)

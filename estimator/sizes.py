@@ -7,8 +7,8 @@ rule, and which path a batch takes (a symbol of a path not taken is zero).
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from estimator.context import RunContext
-from estimator.errors import InputError
+from estimator.context import MOST, RunContext
+from estimator.errors import InputError, shown
 from estimator.geometry import Geometry
 from estimator.rounding import ceil_div
 from estimator.scores import ScoreShape, score_shape
@@ -86,8 +86,14 @@ def check_requests(requests: Sequence[Request]) -> None:
     for index, request in enumerate(requests):
         if request.prefix < 0 or request.extend < 1 or request.loaded < 0:
             raise InputError(
-                f"request {index}: prefix {request.prefix}, extend {request.extend}, loaded {request.loaded}; "
+                f"request {index}: prefix {shown(request.prefix)}, extend {shown(request.extend)}, loaded "
+                f"{shown(request.loaded)}; "
                 "prefix and loaded must be at least 0 and extend at least 1"
+            )
+        if max(request) > MOST:
+            raise InputError(
+                f"request {index}: prefix {shown(request.prefix)}, extend {shown(request.extend)}, loaded "
+                f"{shown(request.loaded)}; each must be at most {MOST} tokens"
             )
         if request.loaded > request.prefix:
             raise InputError(

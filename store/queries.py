@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
+import stat
 import time
+from contextlib import closing, contextmanager, suppress
 from difflib import get_close_matches
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from estimator.errors import GlassgateError, NotFoundError, UsageError
+from estimator.errors import GlassgateError, NotFoundError, UsageError, shown
 from store.database import explained, open_for_reading
-from store.named import NAMED, Column
+from store.named import NAMED, Column, NamedQuery
 from store.runs import find_run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 DEFAULT_ROWS: Final = 20
@@ -25,7 +30,13 @@ MOST_ROWS: Final = 1_000_000
 """Rows of an answer to SQL unless told otherwise, so that it fits in memory."""
 
 
-_LONGEST_VALUE_BYTES: Final = 16 << 20
+MOST_ANSWER_BYTES: Final = 256 << 20
+"""Text and bytes in an answer, all rows together."""
+MOST_PASSING_BYTES: Final = 4 << 30
+"""Of files that SQLite makes while it sorts or joins, and that are gone with the query."""
+_LONGEST_VALUE_BYTES: Final = 1 << 20  # functions such as instr() take the square of it, and nothing stops them midway
+_LONGEST_PATTERN_BYTES: Final = 1_000
+_LOOK_SECONDS: Final = 0.25
 _STEPS_BETWEEN_LOOKS: Final = 10_000
 _READS: Final = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
@@ -58,20 +69,15 @@ def run_query(
     """Answer a named query, or one SELECT of the user's own, which may use `:run` and `:limit`.
 
     `run` names the run asked about, by default the one begun last. Raises NotFoundError for an unknown name or run,
-    UsageError for SQL that is wrong, writes, or runs longer than `seconds`, RecordError and StorageError as opening
-    does.
+    UsageError for SQL that is wrong, writes, or takes more than `seconds`, MOST_ANSWER_BYTES or MOST_PASSING_BYTES,
+    RecordError and StorageError as opening does.
     """
-    if limit is not None and limit < 0:
-        raise UsageError(f"--limit is {limit}; it is a whole number >= 0")
-    named = None
-    if re.fullmatch(r"[A-Za-z0-9_-]+", text.strip()):
-        named = NAMED.get(text.strip())
-        if named is None:
-            raise NotFoundError(_unknown(text.strip()))
+    if limit is not None and not 0 <= limit < 1 << 62:
+        raise UsageError(f"--limit is {shown(limit)}; it is a whole number >= 0")
+    named = _named(text)
     sql = named.sql if named else text
-    deadline = time.monotonic() + seconds
-    connection = open_for_reading(database)
-    try:
+    bounds = _Bounds(seconds)
+    with closing(open_for_reading(database)) as connection, _failures(database, bounds):
         values: dict[str, Any] = {}
         if re.search(r":run\b", sql):
             values["run"] = find_run(connection, run).id
@@ -79,21 +85,40 @@ def run_query(
             raise UsageError("--run is given but the SQL does not use :run; write `WHERE run = :run`")
         most = (DEFAULT_ROWS if named else MOST_ROWS) if limit is None else limit
         values["limit"] = most
-        _guard(connection, deadline)
+        _guard(connection, bounds)
         found = connection.execute(sql, values)
         if found.description is None:
             raise UsageError("the SQL asks for nothing; write one SELECT")
-        rows = found.fetchmany(most + 1)
-    except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT and time.monotonic() < deadline:
-            raise KeyboardInterrupt from None  # Ctrl-C lands in the progress handler, which can only interrupt
-        raise _refusal(database, error, seconds) from None
-    finally:
-        connection.close()
+        rows = _rows(found, most + 1)
     if named:
         return Answer(named.name, named.columns, rows)
     columns = tuple(Column(each[0]) for each in found.description)
     return Answer(None, columns, rows[:most], len(rows) > most)
+
+
+def _named(text: str) -> NamedQuery | None:
+    """The named query that one word names, None for SQL. Raises NotFoundError."""
+    word = text.strip()
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", word):
+        return None
+    if word not in NAMED:
+        raise NotFoundError(_unknown(word))
+    return NAMED[word]
+
+
+def _rows(found: sqlite3.Cursor, most: int) -> list[tuple[Any, ...]]:
+    """At most so many rows. Raises UsageError where they hold more than MOST_ANSWER_BYTES."""
+    rows: list[tuple[Any, ...]] = []
+    held = 0
+    for row in islice(found, most):
+        rows.append(row)
+        held += sum(len(value) for value in row if isinstance(value, str | bytes))
+        if held > MOST_ANSWER_BYTES:
+            raise UsageError(
+                f"the answer holds more than {MOST_ANSWER_BYTES >> 20} MiB after {len(rows):,} rows; ask for fewer "
+                "columns or rows, or write tables to files with `glassgate db export`"
+            )
+    return rows
 
 
 def _unknown(name: str) -> str:
@@ -102,10 +127,48 @@ def _unknown(name: str) -> str:
     return f"no query is named {name!r}{meant} there are {', '.join(NAMED)}; anything longer is read as SQL"
 
 
-def _guard(connection: sqlite3.Connection, deadline: float) -> None:
+class _Bounds:
+    """What ends a query: its time, and the disk it takes for what it has in hand."""
+
+    def __init__(self, seconds: float) -> None:
+        self.passed: str | None = None
+        """The bound that ended it, in words."""
+        self._seconds = seconds
+        self._deadline = time.monotonic() + seconds
+        self._look_at = time.monotonic() + _LOOK_SECONDS
+
+    def look(self) -> bool:
+        """Whether it is to end; asked often, so that the disk is looked at now and then."""
+        now = time.monotonic()
+        if now > self._deadline:
+            self.passed = f"the query ran longer than {self._seconds:g} s and was stopped"
+        elif now >= self._look_at:
+            self._look_at = now + _LOOK_SECONDS
+            if _passing_bytes() > MOST_PASSING_BYTES:
+                self.passed = f"the query took more than {MOST_PASSING_BYTES >> 30} GiB of disk and was stopped"
+        if self.passed is None:
+            return False
+        self.passed += "; narrow it by run, pass or request"
+        return True
+
+
+def _passing_bytes() -> int:
+    """Bytes of this process's open files that have no name any more, as SQLite's passing files are."""
+    held = 0
+    with suppress(OSError):
+        for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names alone are wanted
+            with suppress(OSError):
+                status = os.fstat(int(name))
+                if status.st_nlink == 0 and stat.S_ISREG(status.st_mode):
+                    held += status.st_size
+    return held
+
+
+def _guard(connection: sqlite3.Connection, bounds: _Bounds) -> None:
     """Let the connection read and nothing else, until a moment, and make no value that fills the memory."""
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE_BYTES)
-    connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, _LONGEST_PATTERN_BYTES)
+    connection.set_progress_handler(bounds.look, _STEPS_BETWEEN_LOOKS)
     # Their first use declares these functions, which the authorizer would take for a change of the schema.
     connection.execute("SELECT 1 FROM json_each('[]'), json_tree('[]'), pragma_table_info('runs')").fetchall()
     connection.set_authorizer(_allow)
@@ -118,10 +181,25 @@ def _allow(action: int, first: str | None, second: str | None, _database: str | 
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
-def _refusal(database: Path, error: sqlite3.Error, seconds: float) -> GlassgateError:
+@contextmanager
+def _failures(database: Path, bounds: _Bounds) -> Iterator[None]:
+    """Turn what becomes of a query into errors that whoever asked can mend."""
+    try:
+        yield
+    except UnicodeEncodeError:
+        raise UsageError("what is asked holds half a surrogate pair; write it as UTF-8") from None
+    except MemoryError:
+        raise UsageError("the query takes more memory than there is; narrow it by run, pass or request") from None
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+            if bounds.passed is None:
+                raise KeyboardInterrupt from None  # Ctrl-C lands in the progress handler, which can only interrupt
+            raise UsageError(bounds.passed) from None
+        raise _refusal(database, error) from None
+
+
+def _refusal(database: Path, error: sqlite3.Error) -> GlassgateError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    if code == sqlite3.SQLITE_INTERRUPT:
-        return UsageError(f"the query ran longer than {seconds:g} s and was stopped; narrow it by run, pass or request")
     if code in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
         return UsageError("the SQL does more than read; write one SELECT over the store's tables and views")
     if code in _USERS_FAULT or isinstance(error, (sqlite3.ProgrammingError, sqlite3.Warning)):

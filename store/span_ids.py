@@ -38,8 +38,24 @@ FROM main.requests q JOIN main.runs r ON r.id = q.run JOIN (
 }
 """Temporary views and their SQL; the ids are hexadecimal, as OpenTelemetry prints them."""
 
-_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
-"""W3C Trace Context, level 1."""
+_TRACEPARENT: Final = re.compile(
+    r"[ \t]*(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(-[^\n]*|[ \t]*)\n?"
+)
+_LONGEST_TRACEPARENT: Final = 512
+"""Characters, as OpenTelemetry has it."""
+
+
+def caller_of(traceparent: str) -> tuple[str, str] | None:
+    """Trace and span id, hexadecimal, that a request came with; None where it names none.
+
+    W3C Trace Context, level 1, 3.2: a later version may say more behind its flags, version 00 may not.
+    """
+    if len(traceparent) > _LONGEST_TRACEPARENT:
+        return None
+    found = _TRACEPARENT.fullmatch(traceparent)
+    if found is None or (found[1] == "00" and found[4].startswith("-")):
+        return None
+    return found[2], found[3]
 
 
 def _pass_trace(run: str, rank: int, number: int) -> str:
@@ -63,9 +79,9 @@ def _queue_span(run: str, rank: int, number: int, start_ns: int) -> str:
 
 
 def _request_trace(run: str, request: str | None, traceparent: str | None) -> str | None:
-    caller = _TRACEPARENT.match(traceparent or "")
-    if caller is not None and caller[1].strip("0") and caller[2].strip("0"):
-        return caller[1]
+    caller = caller_of(traceparent or "")
+    if caller is not None:
+        return caller[0]
     return None if request is None else f"{Identity(run, 0).request_trace(request):032x}"
 
 

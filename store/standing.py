@@ -11,7 +11,7 @@ import msgspec
 
 from controller.journal import Cursor, read_cursors
 from controller.liveness import is_held
-from controller.whole_file import write_whole
+from controller.whole_file import read_json, write_whole
 from estimator.errors import GlassgateError
 from store.collect import SINK
 from store.database import reading
@@ -143,5 +143,5 @@ LEFT JOIN alarms a ON a.run = r.id AND a.alarm = k.alarm GROUP BY k.alarm"""
 def _read_kept(run: RunDirectory) -> dict[str, _Kept]:
     """What the last collector left; nothing if it left nothing that can be read."""
     with suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode((run.path / _FILE).read_bytes(), type=_File).sinks
+        return read_json(run.path / _FILE, _File).sinks
     return {}

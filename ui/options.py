@@ -10,7 +10,9 @@ from typing import Any, Final
 import click
 
 from controller.knobs import KNOB_SPECS, KnobSpec
+from estimator.errors import shown
 
+_MOST_DIGITS: Final = 20
 _METAVARS: Final = {"bytes": "SIZE|off", "limit": "N|off", "switch": "on|off", "int": "N"}
 
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -92,8 +94,8 @@ class Bytes(click.ParamType[Any]):
         if isinstance(value, int):
             return value
         read = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
-        if read is None:
-            self.fail(f"{value!r} is no size; write for instance 500MiB or 10GiB", param, ctx)
+        if read is None or len(read[1]) > _MOST_DIGITS:
+            self.fail(f"{shown(value)} is no size; write for instance 500MiB or 10GiB", param, ctx)
         return int(float(read[1]) * _UNITS[read[2].upper()])
 
 
@@ -114,8 +116,9 @@ class Size(click.ParamType[Any]):
             return text
         factor = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}.get(text[-1:], 1)
         digits = text if factor == 1 else text[:-1]
-        if not digits.isdecimal() or not 0 <= int(digits) * factor <= 1 << 50:
-            self.fail(f"{value!r} is no count of tokens; write for instance 1000000, 512k, 4M or unbounded", param, ctx)
+        if not digits.isdecimal() or len(digits) > _MOST_DIGITS or int(digits) * factor > 1 << 50:
+            words = "is no count of tokens; write for instance 1000000, 512k, 4M or unbounded"
+            self.fail(f"{shown(value)} {words}", param, ctx)
         return int(digits) * factor
 
 

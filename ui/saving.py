@@ -25,7 +25,7 @@ def save_knobs(changes: Mapping[str, Any], file: Path | None = None) -> Path:
     path = (file or config_file() or _default_file()).resolve()  # a link goes on pointing to the file
     try:
         document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
-    except (TOMLKitError, UnicodeDecodeError) as error:
+    except (TOMLKitError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not TOML: {error}; nothing was saved") from None
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}; nothing was saved") from None

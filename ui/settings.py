@@ -4,21 +4,20 @@ Precedence, first wins: a command's own option; an environment variable `GLASSGA
 `GLASSGATE_CONFIG`, else `./glassgate.toml`, else `~/.config/glassgate/glassgate.toml`; the default.
 """
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    TomlConfigSettingsSource,
 )
 
 from controller.knobs import KNOB_SPECS, Knobs
-from controller.settings import check_names, config_file
-from estimator.errors import InputError
+from controller.settings import as_path, check_names, config_file, read_toml
+from estimator.errors import InputError, shown
 
 KnobText = str | int | float | bool | None
 
@@ -62,13 +61,13 @@ class Settings(BaseSettings):
         """The order of precedence: arguments, environment, TOML file."""
         del dotenv_settings, file_secret_settings
         path = config_file()
-        toml = () if path is None else (TomlConfigSettingsSource(settings_cls, path),)
+        toml = () if path is None else (InitSettingsSource(settings_cls, read_toml(path)),)
         return (init_settings, env_settings, *toml)
 
     @property
     def runs(self) -> Path | None:
         """The folder that keeps the runs, or None for the default one."""
-        return None if self.home is None else self.home.expanduser() / "runs"
+        return None if self.home is None else as_path(str(self.home), "home") / "runs"
 
     def knobs(self, overrides: dict[str, Any], base: dict[str, Any] | None = None) -> Knobs:
         """The knobs in force: `overrides` (a command's options) before these settings before `base`."""
@@ -81,12 +80,12 @@ def load_settings() -> Settings:
     check_names()
     try:
         return Settings()
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{config_file()}: not TOML: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         names = ", ".join(Settings.model_fields)
-        raise InputError(f"setting {name!r} is {first['input']!r}: {first['msg']}; the settings are {names}") from None
+        raise InputError(
+            f"setting {name!r} is {shown(first['input'])}: {first['msg']}; the settings are {names}"
+        ) from None
     except OSError as error:
         raise InputError(f"{config_file()}: {error.strerror}") from None

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from controller.journal.frames import Cursor
-from controller.whole_file import FOLDER_MODE, write_whole
+from controller.whole_file import FOLDER_MODE, read_small, write_whole
 from estimator.errors import RecordError, StorageError
 
 CURSOR_FOLDER = "cursors"
@@ -32,15 +32,15 @@ def read_cursor(folder: Path | str, sink: str) -> Cursor | None:
     """Return the kept place of a sink, None if it has none; raise RecordError if the file is not a cursor."""
     path = _cursor_path(folder, sink)
     try:
-        fields = json.loads(path.read_bytes())
+        fields = json.loads(read_small(path))
         cursor = Cursor(fields["segment"], fields["offset"], fields["seq"])
     except FileNotFoundError:
         return None
     except OSError as error:
         raise RecordError(f"cursor {path} cannot be read: {error.strerror}; mend its permissions") from None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         cursor = Cursor(-1, 0, 0)
-    if not all(type(value) is int and value >= 0 for value in cursor):
+    if not all(type(value) is int and 0 <= value < 1 << 63 for value in cursor):
         raise RecordError(f"cursor {path} is not a cursor; remove it and the sink reads the journal from its start")
     return cursor
 

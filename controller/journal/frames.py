@@ -116,6 +116,7 @@ def parse_frames(buffer: bytes, mark: bytes, segment: int, base: int, expected: 
                 frame_mark == mark
                 and crc32(buffer[position : begin - 4]) == check
                 and (version == FORMAT or _refuse_version(version, segment))
+                and length <= MAX_PAYLOAD_BYTES
                 and end <= size
                 and (seq >= expected or (kind == SEGMENT and base + position == 0))
             ):
@@ -133,11 +134,18 @@ def parse_frames(buffer: bytes, mark: bytes, segment: int, base: int, expected: 
 
 
 def _header_at(buffer: bytes, mark: bytes, position: int) -> tuple[int, int] | None:
-    """Return the payload length and sequence number of the sound header at position, None if there is none."""
+    """Return the payload length and sequence number of the sound header at position, None if there is none.
+
+    One that states more than a frame may hold is none: nothing would be read on for so long.
+    """
     if position + HEADER_BYTES > len(buffer):
         return None
     frame_mark, _version, _kind, _zero, length, seq, check = _HEADER.unpack_from(buffer, position)
-    sound = frame_mark == mark and crc32(buffer[position : position + HEADER_BYTES - 4]) == check
+    sound = (
+        frame_mark == mark
+        and length <= MAX_PAYLOAD_BYTES
+        and crc32(buffer[position : position + HEADER_BYTES - 4]) == check
+    )
     return (length, seq) if sound else None
 
 

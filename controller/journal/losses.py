@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from controller.journal.segments import own_fields
+from controller.journal.segments import Count, Nanoseconds, own_frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +18,13 @@ class Loss:
     """
 
     reason: str
-    frames: int
-    lost_bytes: int
-    first_seq: int
-    last_seq: int
-    first_ns: int
-    last_ns: int
-    sinks: dict[str, int]
+    frames: Count
+    lost_bytes: Count
+    first_seq: Count
+    last_seq: Count
+    first_ns: Nanoseconds
+    last_ns: Nanoseconds
+    sinks: dict[str, Count]
 
     def encode(self) -> bytes:
         """Return the payload of a LOSS frame."""
@@ -33,7 +33,7 @@ class Loss:
     @classmethod
     def decode(cls, payload: bytes) -> "Loss":
         """Read the payload of a LOSS frame; raise RecordError if it is not one."""
-        return cls(**own_fields(payload, cls.__dataclass_fields__, "loss"))
+        return own_frame(payload, cls, "loss")
 
     def joined(self, other: "Loss") -> "Loss":
         """Return one loss that covers this one and a later one of the same reason."""

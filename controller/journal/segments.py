@@ -3,16 +3,24 @@
 import json
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
+
+import msgspec
 
 from controller.journal.frames import FORMAT, MAGIC, SEGMENT, parse_frames
+from controller.whole_file import decode_json
 from estimator.errors import RecordError
 
 _SEGMENT_NAME = re.compile(r"(\d{8,})-([0-9a-f]{8})\.journal")
 _HEAD_BYTES = 4096
+
+Own = TypeVar("Own")
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+"""A number in a frame of the journal's own."""
+Nanoseconds = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+"""A time in such a frame."""
 
 
 class SegmentFile(NamedTuple):
@@ -32,14 +40,14 @@ class SegmentHeader:
     stated as lost before this segment, so that no statement goes with an old segment.
     """
 
-    format: int
+    format: Count
     run_id: str
-    rank: int
-    segment: int
-    first_seq: int
-    monotonic_ns: int
-    wall_ns: int
-    lost: dict[str, int]
+    rank: Count
+    segment: Count
+    first_seq: Count
+    monotonic_ns: Nanoseconds
+    wall_ns: Nanoseconds
+    lost: dict[str, Count]
 
     def encode(self) -> bytes:
         """Return the payload of a SEGMENT frame."""
@@ -48,7 +56,7 @@ class SegmentHeader:
     @classmethod
     def decode(cls, payload: bytes) -> "SegmentHeader":
         """Read the payload of a SEGMENT frame; raise RecordError if it is not one."""
-        return cls(**own_fields(payload, cls.__dataclass_fields__, "segment header"))
+        return own_frame(payload, cls, "segment header")
 
     def wall_time(self, monotonic_ns: int) -> int:
         """Return the wall-clock ns for a time in the writer's time base."""
@@ -88,12 +96,11 @@ def read_header(segment: SegmentFile) -> SegmentHeader | None:
     return None
 
 
-def own_fields(payload: bytes, names: Iterable[str], what: str) -> dict[str, Any]:
-    """Return the named fields of the JSON payload of a journal's own frame; raise RecordError without them."""
+def own_frame(payload: bytes, kind: type[Own], what: str) -> Own:
+    """Read the JSON payload of a journal's own frame; raise RecordError if it is not one of that kind."""
     try:
-        content = json.loads(payload)
-        return {name: content[name] for name in names}
-    except (ValueError, TypeError, KeyError):
+        return decode_json(payload, kind)
+    except msgspec.DecodeError:
         raise RecordError(
             f"journal {what} frame of format version {FORMAT} is not readable: {payload[:60]!r}; "
             "read it with the Glassgate that wrote it"

@@ -1,15 +1,15 @@
 """`glassgate decide`: one pass on a case written by hand."""
 
 import codecs
-import sys
-from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
 from controller.case import decide as decide_case
+from controller.whole_file import decode_json
 from estimator.errors import InputError
+from estimator.given_file import read_given
 from ui.options import json_option
 from ui.output import cell, data, print_json, print_table
 
@@ -33,13 +33,10 @@ def decide(case: str, table: bool, as_json: bool) -> None:
 
 def read_json(name: str) -> Any:
     """The JSON in a file, or on standard input for `-`. Raises InputError when it cannot be read or is no JSON."""
+    content = read_given(name)
     try:
-        content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    except OSError as error:
-        raise InputError(f"{name}: {error.strerror}") from None
-    try:
-        return msgspec.json.decode(content.removeprefix(codecs.BOM_UTF8))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return decode_json(content.removeprefix(codecs.BOM_UTF8), object)
+    except msgspec.DecodeError as error:
         raise InputError(f"{name}: not JSON: {error}") from None
 
 

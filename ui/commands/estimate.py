@@ -32,7 +32,7 @@ def estimate(*, case: str, name: str | None, limit: str | None, as_json: bool) -
     most = None if limit is None else parse_bytes(limit, "--limit")
     if most is not None and most < 1:
         raise KnobError(f"--limit is {limit!r}; it is a size of at least one byte")
-    cases = read_cases("/dev/stdin" if case == "-" else case)
+    cases = read_cases(case)
     if not cases:
         raise InputError(f"{case} holds no case; write one object, or a list of them")
     if name is not None:

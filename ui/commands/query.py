@@ -1,5 +1,9 @@
 """`glassgate query`: named queries and SQL over a record, read-only."""
 
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -12,6 +16,8 @@ from ui.output import print_answer, print_csv, print_json, print_table
 from ui.record import find_record
 
 MOST_SECONDS = 86_400.0
+GRACE_SECONDS = 2.0
+"""What a query may take beyond its time until its process is ended."""
 
 
 @click.command()
@@ -50,7 +56,8 @@ def query(
     with find_record(database, run) as record:
         # A run's own database needs no name of the run; SQL that does not use :run would refuse one.
         asked = record.run if _asks_for_run(what) else run if database is not None else None
-        answer = run_query(record.database, what, run=asked, limit=limit, seconds=min(seconds, MOST_SECONDS))
+        with _ended_after(min(seconds, MOST_SECONDS)) as bound:
+            answer = run_query(record.database, what, run=asked, limit=limit, seconds=bound)
     if as_json:
         print_json(answer.as_dicts())
     elif as_csv:
@@ -59,6 +66,26 @@ def query(
         print_answer(answer)
     if answer.more:
         click.echo(f"glassgate: there are more than {len(answer.rows):,} rows; raise --limit to see them", err=True)
+
+
+@contextmanager
+def _ended_after(seconds: float) -> Iterator[float]:
+    """End the process where SQLite does not stop: between two of its steps it looks, within one function it cannot.
+
+    The connection only reads, so that nothing is left half done.
+    """
+
+    def end() -> None:
+        click.echo(f"glassgate: the query ran longer than {seconds:g} s and could not be stopped otherwise", err=True)
+        os._exit(UsageError.exit_code)
+
+    watch = threading.Timer(seconds + GRACE_SECONDS, end)
+    watch.daemon = True
+    watch.start()
+    try:
+        yield seconds
+    finally:
+        watch.cancel()
 
 
 def _asks_for_run(what: str) -> bool:

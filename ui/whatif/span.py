@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from estimator.errors import NotFoundError, UsageError
+from estimator.errors import NotFoundError, UsageError, shown
 from store.database import reading
 from store.words import duration
 from ui.whatif.requests import Asked, read_beginnings, read_requests
@@ -21,6 +21,7 @@ MOST_WARM_REQUESTS: Final = 50_000
 """How many requests before the span are replayed at most to warm the cache."""
 _SECOND: Final = 1_000_000_000
 _UNITS: Final = {"ms": 1_000_000, "s": _SECOND, "m": 60 * _SECOND, "min": 60 * _SECOND, "h": 3_600 * _SECOND}
+_LONGEST_NS: Final = 1 << 62
 _PARTS: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?")
 
 _PASSES: Final = "SELECT count(*) FROM passes WHERE run = ? AND members > 0 AND start_ns BETWEEN ? AND ?"
@@ -128,38 +129,39 @@ def moment(recorded: Recorded, text: str | int) -> int:
     """The moment that a text or a number names, ns of the run's clock.
 
     A number is one already. `10m`, `90s` or `1h30m` counts back from the end of the record, `+10m` from its start; a
-    time such as `12:03`, `12:03:10` or `2026-03-01T12:03` is UTC. Raises UsageError for anything else.
+    time such as `12:03`, `12:03:10` or `2026-03-01T12:03` is UTC. What is before the record is its start, what is after
+    it just behind its end. Raises UsageError for anything else.
     """
     if isinstance(text, int):
         return text
     word = text.strip()
     counted = _counted(word.lstrip("+"))
+    wall = _wall(recorded, word) if counted is None else None
     if counted is not None:
-        if word.startswith("+"):
-            return recorded.start_ns + counted
-        return max(recorded.start_ns, recorded.last_ns - counted)
-    wall = _wall(recorded, word)
-    if wall is None:
+        found = recorded.start_ns + counted if word.startswith("+") else recorded.last_ns - counted
+    elif wall is not None:
+        found = recorded.start_ns + wall - (recorded.wall_ns or 0)
+    else:
         raise UsageError(
-            f"{text!r} is no moment of a run; write 10m (before its end), +10m (after its start) or 12:03:10"
+            f"{shown(text)} is no moment of a run; write 10m (before its end), +10m (after its start) or 12:03:10"
         )
-    return recorded.start_ns + wall - (recorded.wall_ns or 0)
+    return max(recorded.start_ns, min(recorded.last_ns + 1, found))
 
 
 def _counted(word: str) -> int | None:
-    """A duration in ns, seconds without a unit."""
+    """A duration in ns, seconds without a unit; one longer than any run is cut."""
     parts = _PARTS.findall(word)
     if not parts or "".join(number + unit for number, unit in parts) != word.replace(" ", ""):
         return None
-    return sum(int(float(number) * _UNITS[unit or "s"]) for number, unit in parts)
+    return int(min(_LONGEST_NS, sum(float(number) * _UNITS[unit or "s"] for number, unit in parts)))
 
 
 def _wall(recorded: Recorded, word: str) -> int | None:
     """The Unix ns of a time of day, or of a date and time; None for neither, or where the run has no date."""
     if recorded.wall_ns is None:
         return None
-    begun = dt.datetime.fromtimestamp(recorded.wall_ns / _SECOND, tz=dt.UTC)
     try:
+        begun = dt.datetime.fromtimestamp(recorded.wall_ns / _SECOND, tz=dt.UTC)
         if "-" in word:
             wanted = dt.datetime.fromisoformat(word)
             wanted = wanted if wanted.tzinfo is not None else wanted.replace(tzinfo=dt.UTC)
@@ -168,5 +170,5 @@ def _wall(recorded: Recorded, word: str) -> int | None:
             if wanted < begun - dt.timedelta(seconds=1):
                 wanted += dt.timedelta(days=1)
         return int(wanted.timestamp() * _SECOND)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

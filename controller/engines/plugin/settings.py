@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.knobs import SPEC_BY_NAME, Knobs
-from controller.settings import SETTING_SPECS, SWITCH, Given, read_given
+from controller.settings import SETTING_SPECS, SWITCH, Given, as_path, read_given
 from estimator.errors import InputError, KnobError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 _ON: Final = frozenset({"1", "true", "on", "yes"})
 _OFF: Final = frozenset({"", "0", "false", "off", "no"})
@@ -127,7 +127,7 @@ def _setting(kind: str, name: str, given: Given) -> Any:
             return False
         raise InputError(f"{source}: {name} is {shown(value)}; it is on or off")
     if kind == "path":
-        return Path(text).expanduser()
+        return as_path(text, f"{source}: {name}")
     if kind == "address":
         return text
     words = kind.split("|")

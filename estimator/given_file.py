@@ -1,0 +1,39 @@
+"""A file that somebody hands over: read whole up to a bound, and its JSON without a surprise."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from estimator.errors import InputError, shown
+
+MOST_BYTES: Final = 64 << 20
+"""Of a case file or a model configuration. A case of 100,000 waiting requests has a fifth of it."""
+
+
+def read_given(name: str | Path, most: int = MOST_BYTES) -> bytes:
+    """The content of a file, or of standard input for `-`, of at most `most` bytes. Raises InputError."""
+    try:
+        if name == "-":
+            content = sys.stdin.buffer.read(most + 1)
+        else:
+            with Path(name).open("rb") as file:
+                content = file.read(most + 1)
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror or error}; name a readable file") from None
+    except ValueError as error:  # a name that cannot be one
+        raise InputError(f"{shown(str(name))}: {error}; name a readable file") from None
+    if len(content) > most:
+        raise InputError(f"{name}: has more than {most >> 20} MiB, the most that is read; hand over less at once")
+    return content
+
+
+def read_given_json(name: str | Path) -> Any:
+    """The JSON in a file. Raises InputError where it cannot be read, is no JSON or is nested without end."""
+    content = read_given(name)
+    try:
+        return json.loads(content.decode("utf-8-sig"))
+    except ValueError as error:
+        raise InputError(f"{name}: not JSON ({error})") from None
+    except RecursionError:
+        raise InputError(f"{name}: not JSON (it is nested too deep)") from None
