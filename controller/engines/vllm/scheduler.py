@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from controller.engines.vllm.look import ALIGNED, ENCODER, LOOKAHEAD
+from controller.engines.vllm.look import ALIGNED, ENCODER
 from controller.engines.vllm.start import begin_watch
 from controller.engines.vllm.steps import STRETCH_NS
 
@@ -75,13 +75,6 @@ class AdmissionMixin(_Stock):
         watch = self._glassgate
         if watch is not None and watch.open and tokens == 0:
             watch.finds_no_chunk(ALIGNED)
-        return int(tokens)
-
-    def _reserve_prefill_lookahead(self, request: Any, num_computed_tokens: int, num_new_tokens: int) -> int:
-        tokens = super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens)
-        watch = self._glassgate
-        if watch is not None and watch.open and tokens == 0 < num_new_tokens:
-            watch.finds_no_chunk(LOOKAHEAD)
         return int(tokens)
 
     def _try_schedule_encoder_inputs(self, *args: Any, **keywords: Any) -> Any:

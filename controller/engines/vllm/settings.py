@@ -31,8 +31,21 @@ class EngineSettings(NamedTuple):
     estimate: ModelEstimate
 
 
-def engine_settings(vllm_config: VllmConfig, page: int, slots: int) -> EngineSettings:
-    """The settings in force for an engine with KV blocks of `page` tokens. Raises InputError or KnobError."""
+_known: Final[dict[tuple[str, int], EngineSettings]] = {}
+
+
+def engine_settings(vllm_config: VllmConfig, page: int) -> EngineSettings:
+    """The settings in force for an engine with KV blocks of `page` tokens. Raises InputError or KnobError.
+
+    They are worked out once in a process: both the smoke allocation and the watch ask for them.
+    """
+    engine = str(vllm_config.instance_id), page
+    if engine not in _known:
+        _known[engine] = _work_out(vllm_config, page)
+    return _known[engine]
+
+
+def _work_out(vllm_config: VllmConfig, page: int) -> EngineSettings:
     scheduler = vllm_config.scheduler_config
     budget = scheduler.max_num_scheduled_tokens or scheduler.max_num_batched_tokens
     chunk = budget if scheduler.enable_chunked_prefill and budget >= page else None
@@ -43,5 +56,6 @@ def engine_settings(vllm_config: VllmConfig, page: int, slots: int) -> EngineSet
     }
     settings = read_settings(aliases, {name: FIXED[name] for name in aliases})
     estimate = estimate_of(vllm_config, page)
-    setting = Setting(slots=slots, has_model=estimate.estimator is not None)
-    return EngineSettings(settings, setting, estimate)
+    # As the scheduler has it (`Scheduler.max_num_active_reqs`).
+    slots = scheduler.max_num_seqs if scheduler.max_num_active_seqs is None else scheduler.max_num_active_seqs
+    return EngineSettings(settings, Setting(slots=slots, has_model=estimate.estimator is not None), estimate)

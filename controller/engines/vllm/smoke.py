@@ -29,7 +29,7 @@ def smoke_workers(executor: Executor) -> None:
     Raises SystemExit where it does not fit and the setting is `require`; tells it where the setting is `warn`.
     """
     config = executor.vllm_config
-    found = engine_settings(config, config.cache_config.block_size, config.scheduler_config.max_num_seqs)
+    found = engine_settings(config, config.cache_config.block_size)
     asked, wanted = found.settings.knobs.max_buffer_bytes, found.settings.smoke
     if asked is None or wanted == "off":
         return

@@ -45,7 +45,7 @@ def begin_watch(scheduler: Any) -> SchedulerWatch | None:
 def _begin(scheduler: Any) -> SchedulerWatch:
     config = scheduler.vllm_config
     pool = KvPool(scheduler)
-    found = engine_settings(config, pool.page, scheduler.max_num_active_reqs)
+    found = engine_settings(config, pool.page)
     settings, setting, estimate = found
     limits = effective(settings.knobs, setting)
     gates = SoftGates(limits, estimate.estimator, settings.knobs.buffer_safety_percent)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from vllm.v1.request import RequestStatus
 
 from controller.engines.vllm.ledger import RequestLedger
-from controller.engines.vllm.look import JOINED, LOADING, NO_ROOM, SKIPPED, VETOED, Look
+from controller.engines.vllm.look import JOINED, LOADING, LOOKAHEAD, NO_ROOM, SKIPPED, VETOED, Look
 from controller.engines.vllm.passes import describe
 from controller.engines.vllm.steps import StepLedger
 from controller.knob_turning import answer
@@ -112,11 +112,15 @@ class SchedulerWatch:
         self._hooks_allocate = self._hooks_match = False
         self._stock_allocate: Callable[..., Any] = self._manager.allocate_slots
         self._stock_match: Callable[..., Any] = getattr(self._connector, "get_num_new_matched_tokens", _no_match)
+        self._stock_reserve: Callable[..., int] = scheduler._reserve_prefill_lookahead  # noqa: SLF001 - stood in for
+        if scheduler.num_prefill_lookahead > 1:  # it is called for every request of every step, else to no effect
+            scheduler._reserve_prefill_lookahead = self._reserve  # noqa: SLF001 - as above
 
     def stand_aside(self, what: str, error: BaseException) -> None:
         """Leave the scheduler to itself from here on: something of ours failed."""
         self.open = False
         self.let_go()
+        self.scheduler.__dict__.pop("_reserve_prefill_lookahead", None)
         self.scheduler._glassgate = None  # noqa: SLF001 - our own attribute
         lost = "the stock scheduler decides from here on, and nothing is recorded"
         self.record.faults.add(f"vllm.{what}", error, lost)
@@ -246,6 +250,13 @@ class SchedulerWatch:
         """What is left of the step's budgets has no chunk for the request, for a cause of `look`."""
         if self._current is not None and not self.no_chunk:
             self.no_chunk = why
+
+    def _reserve(self, request: Any, computed: int, tokens: int) -> int:
+        """The engine's `_reserve_prefill_lookahead`, which may leave nothing of a chunk."""
+        left = self._stock_reserve(request, computed, tokens)
+        if left == 0 < tokens and self.open:
+            self.finds_no_chunk(LOOKAHEAD)
+        return left
 
     def _match(self, request: Any, computed_tokens: int, *args: Any, **keywords: Any) -> Any:
         """What the engine's connector holds of a prompt; a hit that is not worth loading is kept back."""

@@ -12,7 +12,8 @@ from vllm import LLM, SamplingParams
 from vllm.config import KVTransferConfig
 from vllm.inputs import TokensPrompt
 
-from controller.engines.vllm import install, smoke
+from controller.engines.vllm import install, settings, smoke
+from controller.engines.vllm.model import estimate_of
 from controller.run_directory import RunDirectory, list_runs
 from gpu_probe.smoke import SmokeResult
 from store.collect import Collector
@@ -222,11 +223,14 @@ def test_the_class_can_be_named_to_the_engine(glassgate, tiny_model, home, named
     assert rows(database, "SELECT count(*) AS served FROM requests WHERE ended = 'finish'") == [{"served": 3}]
 
 
-def test_smoke_is_made_by_the_workers_and_recorded(glassgate, tiny_model, home):
-    """What max_buffer_bytes allows is allocated once the engine stands, in the pieces of a full chunk."""
+def test_smoke_is_made_by_the_workers_and_recorded(glassgate, tiny_model, home, monkeypatch):
+    """What max_buffer_bytes allows is allocated once the engine stands; it and the watch have one estimator."""
+    made = []
+    monkeypatch.setattr(settings, "estimate_of", lambda *each: made.append(each) or estimate_of(*each))
     glassgate(max_buffer_bytes=24 << 20, smoke="require")
     with engine(tiny_model, on=True):
         pass
+    assert len(made) == 1
     _, database = stored(home)
     (found,) = rows(database, "SELECT device, asked_bytes, passed, why FROM smoke")
     assert found == {"device": "cpu", "asked_bytes": 24 << 20, "passed": 1, "why": ""}

@@ -250,6 +250,14 @@ class InTransit(Scheduler):
         return request.request_id == "a"
 
 
+class Drafting(Scheduler):
+    """A scheduler whose drafter takes the eight tokens behind a chunk."""
+
+    def __init__(self, *arguments, **keywords):
+        super().__init__(*arguments, **keywords)
+        self.num_prefill_lookahead = 8
+
+
 def test_a_chunk_that_cannot_end_where_state_is_cached(scene):
     """Where chunks must end at a boundary, a budget without one ends the step."""
     scheduler, record = scene(stock=NoAlignedChunk)
@@ -282,8 +290,7 @@ def test_an_encoder_input_on_its_way(scene):
 
 def test_a_chunk_that_ends_too_close_to_the_prompts_end(scene):
     """Where a drafter wants what comes behind a chunk, a budget that would leave it less ends the step."""
-    scheduler, record = scene(max_num_batched_tokens=64)
-    scheduler.num_prefill_lookahead = 8
+    scheduler, record = scene(max_num_batched_tokens=64, stock=Drafting)
     add(scheduler, "a", prompt=60)
     add(scheduler, "b", prompt=6)
     bare.step(scheduler)
