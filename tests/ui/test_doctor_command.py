@@ -16,6 +16,8 @@ from controller.decision import PassResult
 from controller.engines.plugin import EngineIdentity, EngineRecord, Faults, Http, InProcess, NoWay, PluginSettings
 from controller.engines.plugin.broadcast import Forwarded, leave_forwarded
 from controller.engines.plugin.status import read_status, write_status
+from controller.knob_requests import KnobRequest
+from controller.knob_turning import answer, asked_change
 from controller.knobs import SHARED_KV_CAUTION, Knobs
 from controller.limits import Setting
 from controller.records import Digest, encode
@@ -275,8 +277,15 @@ def test_shared_kv_batching_is_warned_of(engine, monkeypatch):
     record = engine(knobs=Knobs(shared_kv_batching=True))
     assert said(record.run, "shared KV")[0][1:] == (
         WARN,
-        f"this run began with shared_kv_batching on -> {SHARED_KV_CAUTION}",
+        f"shared_kv_batching is on in this run -> {SHARED_KV_CAUTION}",
     )
+    turned = engine(run_id="turned01")
+    assert said(turned.run, "shared KV") == []
+    asked = KnobRequest("1", asked_change({"shared_kv_batching": "on"}, "ada"), None, 0)
+    turned.turned(answer(asked, Knobs(), Setting(has_model=False)))
+    turned.close()
+    collect_run(turned.run, turned.run.path / "glassgate.db")
+    assert [state for _, state, _ in said(turned.run, "shared KV")] == [WARN]
     for words in ("accept length", "output length", "host-cache load and backup", "real traffic"):
         assert words in SHARED_KV_CAUTION
     monkeypatch.setenv("GLASSGATE_SHARED_KV_BATCHING", "on")

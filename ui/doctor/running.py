@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,8 @@ from controller.engines.plugin.collector import collector_log
 from controller.knobs import SHARED_KV_CAUTION
 from controller.liveness import is_held
 from controller.run_directory import LIVE, RunDirectory, list_runs, ranks_of
-from estimator.errors import RecordError
+from estimator.errors import GlassgateError, RecordError
+from store.knob_state import knobs_of
 from store.standing import read_alarms, read_standings
 from store.words import counted, duration
 from ui.doctor.finding import Finding, examine, fail, ok, warn
@@ -216,8 +218,8 @@ def _alarms(ranks: list[RunDirectory]) -> Iterator[Finding]:
 
 def _knobs(run: RunDirectory) -> Iterator[Finding]:
     status = read_status(run.path)
-    if run.info.knobs.get("shared_kv_batching"):
-        yield warn("shared KV", "this run began with shared_kv_batching on", SHARED_KV_CAUTION)
+    if _shares_kv(run):
+        yield warn("shared KV", "shared_kv_batching is on in this run", SHARED_KV_CAUTION)
     if status is None or run.state not in LIVE:
         return
     if isinstance(status.way, NoWay):
@@ -232,6 +234,15 @@ def _knobs(run: RunDirectory) -> Iterator[Finding]:
         return
     how = f"through {status.way.url}" if isinstance(status.way, Http) else "by the engine's own process"
     yield ok("knobs", f"they are turned {how}")
+
+
+def _shares_kv(run: RunDirectory) -> bool:
+    """Whether shared_kv_batching is on, as far as the record goes; without a record, whether the run began with it."""
+    with suppress(GlassgateError):
+        for knob in knobs_of(database_of(run), run.info.run_id, run.journal).knobs:
+            if knob.name == "shared_kv_batching":
+                return bool(knob.set_to)
+    return bool(run.info.knobs.get("shared_kv_batching"))
 
 
 def find_run(name: str | None, base: Path | None) -> RunDirectory | None:
