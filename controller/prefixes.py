@@ -186,7 +186,12 @@ class TokenPrefixes:
 
 
 def _agreeing_bytes(one: bytes, other: bytes) -> int:
-    """How many bytes two begin with alike."""
-    length = min(len(one), len(other))
-    apart = int.from_bytes(one[:length], "big") ^ int.from_bytes(other[:length], "big")
-    return length - (apart.bit_length() + 7) // 8
+    """How many bytes two begin with alike, by halves."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
