@@ -4,12 +4,13 @@
 # make lint   ruff, mypy, import contracts
 # make bench  the admission benchmark (takes a minute or two; numbers are for reading, never asserted)
 # make docs   rewrite the generated reference pages
+# make site   build the documentation into docs/build, a site that can be read from a disk
 # make picture  rewrite the picture of the screen in docs/images
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test engines lint bench docs picture clean
+.PHONY: demo test engines lint bench docs site picture clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.ready: pyproject.toml
@@ -47,5 +48,8 @@ docs: $(VENV)/.ready
 	$(BIN)/python -m ui.reference
 	$(BIN)/python -m store.datasette
 
+site: $(VENV)/.ready
+	$(BIN)/zensical build --strict -f docs/zensical.toml
+
 clean:
-	rm -rf $(VENV) .engines .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .engines .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis docs/build docs/.cache
