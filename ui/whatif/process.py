@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import json
 import os
+import pickle
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
-from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from multiprocessing.connection import Connection, Pipe
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from estimator.errors import GlassgateError
 
 # What replays is imported in the process that replays: it takes half a second, which a screen has not.
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from multiprocessing.connection import Connection
     from pathlib import Path
 
     from controller.engines.replay import Progress
@@ -25,6 +27,10 @@ NICE: Final = 10
 """How far the process stands back behind others."""
 TELL_NS: Final = 200_000_000
 """How far it is, is told again after so long."""
+_BEGIN: Final = """import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from ui.whatif.process import work
+work(int(sys.argv[2]))"""
 _END_S: Final = 0.02
 """So long the end of the process is waited for; what takes longer is left to a thread."""
 
@@ -45,7 +51,7 @@ class PreviewProcess:
     """A comparison that is being made. `poll` and `stop` never wait; it ends with this process, however that ends.
 
     Arguments are those of `comparison.preview`. `shown` makes of the comparison what `poll` gives, over there; it is a
-    function of a module, and what it makes can be pickled.
+    function of a module, and what it makes can be pickled. Raises OSError where no process can be started.
     """
 
     def __init__(
@@ -59,17 +65,25 @@ class PreviewProcess:
         shown: Callable[[Comparison], Any] | None = None,
         **more: Any,
     ) -> None:
-        # Not forked: a screen has threads, and locks that nobody would let go of in the child.
-        context = multiprocessing.get_context("spawn")
         self.standing = READING
-        self._answer, theirs = context.Pipe(duplex=False)
-        self._process = context.Process(
-            target=_work, args=(theirs, shown, database, run, dict(changes), since, until), kwargs=more, daemon=True,
-            name="glassgate-preview",
-        )  # fmt: skip
-        self._process.start()
-        theirs.close()
         self._found: Any = None
+        self._answer, theirs = Pipe(duplex=False)
+        # Not `multiprocessing`: it starts a helper with this process's stderr, and that of a screen has no number.
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - our own Python
+                [sys.executable, "-c", _BEGIN, json.dumps(sys.path), str(theirs.fileno())],
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+            )  # fmt: skip
+        asked = shown, (database, run, dict(changes), since, until), more
+        with suppress(BrokenPipeError):  # it is gone already, and `poll` says so
+            self._stdin.write(pickle.dumps(asked))
+            self._stdin.flush()  # and left open: its end tells the other process that this one has gone
+
+    @property
+    def _stdin(self) -> IO[bytes]:
+        assert self._process.stdin is not None, "it was asked for"  # noqa: S101 - just above
+        return self._process.stdin
 
     def poll(self) -> Any:
         """The comparison, or the GlassgateError that says why there is none; None while it is being made."""
@@ -94,40 +108,40 @@ class PreviewProcess:
     def _end(self) -> None:
         self._process.kill()  # it holds nothing that would have to be put in order
         self._answer.close()
-        self._process.join(_END_S)
-        if self._process.exitcode is None:
-            threading.Thread(target=self._process.join, name="glassgate-preview-end", daemon=True).start()
+        with suppress(BrokenPipeError):
+            self._stdin.close()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            threading.Thread(target=self._process.wait, name="glassgate-preview-end", daemon=True).start()
 
 
-def _work(answer: Connection, shown: Callable[[Comparison], Any] | None, *arguments: Any, **more: Any) -> None:
+def work(answer: int) -> None:
+    """What the other process does: read what is asked from stdin, and answer it to a file descriptor."""
     with suppress(OSError):
         os.nice(NICE)
-    _end_with_parent()
+    shown, arguments, more = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
+    threading.Thread(target=_end_with_parent, name="glassgate-preview-parent", daemon=True).start()
     from ui.whatif.comparison import preview  # noqa: PLC0415 - see above
 
-    found: Any
-    try:
-        found = preview(*arguments, **more, tell=_teller(answer))
-        found = found if shown is None else shown(found)
-    except GlassgateError as error:
-        found = error
-    except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked is told
-        found = GlassgateError(f"the preview failed: {type(error).__name__}: {error}")
-    with suppress(BrokenPipeError):
-        answer.send(found)
+    with Connection(answer, readable=False) as told:
+        found: Any
+        try:
+            found = preview(*arguments, **more, tell=_teller(told))
+            found = found if shown is None else shown(found)
+        except GlassgateError as error:
+            found = error
+        except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked is told
+            found = GlassgateError(f"the preview failed: {type(error).__name__}: {error}")
+        with suppress(BrokenPipeError):
+            told.send(found)
 
 
 def _end_with_parent() -> None:
     """Let this process end when the one that asked does, also by SIGKILL, which leaves it no time to say so."""
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, name="glassgate-preview-parent", daemon=True).start()
+    with suppress(OSError):
+        sys.stdin.buffer.read()
+    os._exit(1)
 
 
 def _teller(answer: Connection) -> Callable[[str, Progress], None]:

@@ -171,9 +171,16 @@ def side_by_side(found: Comparison, floor: float = FLOOR) -> SideBySide:
         rows=tuple(figure_rows(found)) if holds else (),
         stops=tuple(stop_rows(found)) if holds else (),
         limits=limit_rows(found) if holds else (),
-        remarks=tuple(remarks(found)) if holds else (),
+        remarks=(*_unknown(found), *remarks(found)) if holds else (),
         wall_s=found.wall_s,
     )
+
+
+def _unknown(found: Comparison) -> list[str]:
+    """What the replay could not take into account; the command says so before it replays."""
+    if found.recorded.peak_buffer is None or found.replayed.peak_buffer is not None:
+        return []
+    return ["the record does not describe the model, so buffers are not estimated and max_buffer_bytes does nothing"]
 
 
 def limit_rows(found: Comparison) -> tuple[Row, ...]:

@@ -116,6 +116,15 @@ def test_a_preview_is_made_into_words_over_there(sessions):
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"
 
 
+@pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])
+def test_a_preview_can_be_asked_for_where_streams_are_not_files(sessions, monkeypatch, stream):
+    """A screen has put something else in place of stdout and stderr, that has no descriptor; a preview begins."""
+    monkeypatch.setattr(sys, stream, type("Taken", (), {"fileno": lambda _: -1, "write": lambda *_: 0})())
+    process = PreviewProcess(database_of(sessions), None, {"max_requests": 1})
+    process.stop()
+    assert ended(process._process.pid)
+
+
 def test_a_preview_of_a_rank_is_of_that_rank(sessions):
     """Another rank than the lowest may be named; one that the database does not hold is an error that names it."""
     assert preview(database_of(sessions), None, {}, rank=0).fidelity.exact

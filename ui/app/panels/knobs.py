@@ -16,7 +16,8 @@ from ui.app.figures import lines, whole
 from ui.app.panels.entry import Entry
 from ui.app.panels.knob_asked import Asked, cannot_leave
 from ui.app.panels.knob_confirm import ConfirmChange
-from ui.app.panels.knob_draft import Checked, check, effects, expected, in_force, told_change, typed
+from ui.app.panels.knob_draft import NO_KNOBS, Checked, check, effects, expected, in_force, told_change, typed
+from ui.app.panels.knob_preview_box import PreviewBox
 from ui.app.panels.knob_rows import CHANGES, COLUMNS, change_cells, knob_cells
 from ui.app.panels.part import PartPanel, indented
 from ui.app.panels.sql import named
@@ -35,7 +36,12 @@ SHADOW: Final = "SHADOW: soft gates only record what they would do (enforce is o
 READONLY: Final = "read-only: the screen was started with --readonly"
 PAST: Final = "this is a moment of the past: go live (l) to turn knobs"
 _HOW: Final = "Enter edits the knob under the cursor"
-_HOW_DRAFT: Final = "a asks the engine for the draft, x throws it away"
+_HOW_DRAFT: Final = "v previews the draft, a asks the engine for it, x throws it away"
+_HOW_ELSE: Final = "; v previews a draft"
+_SHORT: Final = 26
+"""Lines of the panel under which a preview leaves room for three knobs alone."""
+_MIDDLE: Final = 40
+"""Under which it takes the place of the changes, and of some knobs."""
 _TICK_SECONDS: Final = 0.25
 
 
@@ -58,13 +64,22 @@ once: you are shown before, after and effect, and say yes. The request is left i
 between two passes and answers: *accepted as revision N* or *refused*, with the reason; both are in the record. `S` also
 saves accepted values to the config. `x` throws the draft away.
 
+`v` **previews** the draft: the last minutes before the moment shown are replayed from the record, as they were and
+under the draft, in a process of its own at low priority; `w` looks further back, or less far. *recorded* is what
+happened, *replayed* the same minutes under the knobs as they were, *what if* under the draft; *change* compares the
+last two. The **fidelity** says how well the replay reproduces what happened; where that is too low nothing is
+concluded. Nothing is turned, so it can be had of a recording and with --readonly too. It ends when the draft changes
+and when this panel is left.
+
 **enforce** off is shadow mode: soft gates record `would_refuse` and let requests pass. A change lives as long as the
 run. On a narrow screen columns go in this order: why, bounds, by, changed."""
     COMMANDS: ClassVar[tuple[Command, ...]] = (
-        Command("edit knob", "enter", "edit", "edit", "Edit the knob under the cursor; a switch is turned over.", True),
+        Command("edit knob", "enter", "edit", "edit", "Edit the knob under the cursor; a switch is turned over."),
+        Command("preview draft", "v", "preview", "preview", "What the draft would have done to the last minutes."),
         Command("apply draft", "a", "apply(False)", "apply", "Ask the engine for the drafted changes.", True),
         Command("apply and save", "S", "apply(True)", "", "Ask for them, and save what is accepted.", True),
-        Command("discard draft", "x", "discard", "discard", "Throw the draft away.", True),
+        Command("discard draft", "x", "discard", "discard", "Throw the draft and its preview away."),
+        Command("preview span", "w", "span", "", "How far back a preview looks: 1, 5, 15 min, 1 h, the whole run."),
     )
     DEFAULT_CSS = """
     KnobsPanel {
@@ -78,6 +93,14 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
         &.editing > .about { display: none; }
         & > .draft { height: auto; max-height: 4; text-wrap: wrap; }
         & > .changes { height: 1fr; min-height: 2; margin-top: 1; }
+        &.short > PreviewBox { margin-top: 0; }
+        &.middle.previewed > .changes { display: none; }
+        &.middle.previewed > .knobs > Rows { max-height: 7; }
+        &.short.previewing > .about { display: none; }
+        &.short.previewing > .knobs > Rows { max-height: 7; }
+        &.short.previewed > .knobs > Rows { max-height: 3; }
+        &.short.previewed > .said, &.short.previewed > .draft { max-height: 1; text-wrap: nowrap; }
+        &.short.previewed > PreviewBox > .remarks { max-height: 1; text-wrap: nowrap; }
         &.editing > Horizontal { display: block; }
     }
     """
@@ -90,6 +113,7 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
         self.now = time.monotonic
         self._asked_at = 0.0
         self._editing: str | None = None
+        self.preview = PreviewBox()
 
     def compose(self) -> ComposeResult:
         """What may be done, the knobs, the line that edits, the draft, the changes."""
@@ -100,15 +124,37 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
             yield Entry()
         yield Static(classes="about")
         yield Static(classes="draft")
+        yield self.preview
         yield KeyedTable(CHANGES, id="changes").add_class("changes")
 
     def on_mount(self) -> None:
         """Look now and then whether an answer came."""
         self.set_interval(_TICK_SECONDS, self._tick)
 
+    def on_resize(self) -> None:
+        """Room for a preview is another."""
+        self._make_room()
+        super().on_resize()
+
+    def on_hide(self) -> None:
+        """Whoever leaves the panel waits for no preview."""
+        self.preview.stop()
+
+    def on_preview_box_changed(self) -> None:
+        """Make room for it, or take it back."""
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """A low panel does not hold everything beside a preview."""
+        self.set_class(self.preview.preview.shown, "previewing")
+        self.set_class(self.preview.figured, "previewed")
+        self.set_class(self.size.height < _SHORT, "short")
+        self.set_class(self.size.height < _MIDDLE, "middle")
+
     def part(self, snapshot: Snapshot) -> Any:
-        """The knobs, and the moment that durations are told from."""
-        return None if snapshot.knobs is None else (snapshot.knobs, snapshot.head.at_ns, snapshot.head.following)
+        """The knobs, whose they are, and the moment that durations are told from."""
+        head = snapshot.head
+        return None if snapshot.knobs is None else (snapshot.knobs, head.run, head.rank, head.at_ns, head.following)
 
     def draw(self, snapshot: Snapshot) -> None:
         """Fill the tables and say what may be done."""
@@ -118,6 +164,7 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
         if self.asked is not None:
             self.asked.look(panel)
             self._settle()
+        self.preview.show_of(snapshot.head)
         rows = sorted(panel.knobs, key=lambda row: row.name != "enforce")
         coming = expected(panel, self.draft_values)
         self._knobs.fill(
@@ -155,9 +202,18 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
             return PAST
         return cannot_leave(panel.folder)
 
+    def why_no_draft(self) -> str:
+        """Why nothing can be drafted; empty when it can, be it to preview it alone."""
+        panel = self._panel
+        if panel is None:
+            return "nothing is known yet"
+        return NO_KNOBS if in_force(panel) is None else ""
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What asks for a change is off where no change can be made."""
-        if action in {"edit", "apply", "discard"} and self.is_mounted and self.why_not():
+        """What asks for a change is off where no change can be made; a draft alone changes nothing."""
+        if action == "apply" and self.is_mounted and self.why_not():
+            return None
+        if action in {"edit", "discard", "preview", "span"} and self.is_mounted and self.why_no_draft():
             return None
         return super().check_action(action, parameters)
 
@@ -167,14 +223,14 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
 
     def on_lines_chosen(self) -> None:
         """A click on the row of the cursor."""
-        if self._knobs.active and not self.why_not():
+        if self._knobs.active:
             self.action_edit()
 
     def action_edit(self) -> None:
         """Edit the knob under the cursor."""
         panel, name = self._panel, self._knobs.key_at
         row = next((each for each in panel.knobs if each.name == name), None) if panel is not None else None
-        if row is None or panel is None or self.why_not() or (self.asked and self.asked.state == "asked"):
+        if row is None or panel is None or self.why_no_draft() or (self.asked and self.asked.state == "asked"):
             return
         value = self.draft_values.get(row.name, row.set_to)
         if row.kind == "switch" and isinstance(value, bool):
@@ -220,6 +276,7 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
             self._say(checked)
             return False
         self.asked = None
+        self.preview.drop()
         self.draft_values.pop(name, None)
         if any(row.name == name and row.set_to != checked.value for row in panel.knobs):
             self.draft_values[name] = checked.value
@@ -230,7 +287,18 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
         """Throw the draft away."""
         self.draft_values.clear()
         self.asked = None
+        self.preview.drop()
         self.redraw()
+
+    def action_preview(self) -> None:
+        """Replay the last minutes under the draft."""
+        if self.snapshot is not None and not self.why_no_draft():
+            self.preview.ask(self.snapshot, self.draft_values)
+
+    def action_span(self) -> None:
+        """Let a preview look further back, or least far again."""
+        if self.snapshot is not None:
+            self.preview.next_span(self.snapshot, self.draft_values)
 
     def action_apply(self, save: bool = False) -> None:
         """Show what would change, and ask for it when the operator says yes."""
@@ -241,7 +309,13 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
             return
         who = default_who()
         self.app.push_screen(
-            ConfirmChange(self._told_draft(panel), self._told_effects(panel), who, run=snapshot.head.run, saved=save),
+            ConfirmChange(
+                self._told_draft(panel),
+                (*self._told_effects(panel), "", self.preview.preview.summary(self.draft_values, snapshot.head)),
+                who,
+                run=snapshot.head.run,
+                saved=save,
+            ),
             lambda yes: self._ask(who, save=save) if yes else None,
         )
 
@@ -301,7 +375,8 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
     def _said(self, panel: KnobPanel) -> Content:
         why_not = self.why_not()
         told = [Content(f"revision {whole(panel.revision)}")]
-        told.append(cell(why_not, WARN) if why_not else cell(_HOW_DRAFT if self.draft_values else _HOW, DIM))
+        how = _HOW_DRAFT if self.draft_values else _HOW
+        told.append(cell(why_not + _HOW_ELSE, WARN) if why_not else cell(how, DIM))
         shadow = any(row.name == "enforce" and row.effective is False for row in panel.knobs)
         first = Content("   ").join(told)
         return lines([cell(SHADOW, f"reverse {BAD}"), first]) if shadow else first
