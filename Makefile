@@ -3,6 +3,7 @@
 # make engines  install SGLang and vLLM, each in an environment of its own under .engines, and test against them
 # make lint   ruff, mypy, import contracts
 # make bench  the admission benchmark (takes a minute or two; numbers are for reading, never asserted)
+# make side-by-side  our costs against SGLang's and vLLM's own, OpenTelemetry's and SQLite's, all in one run
 # make docs   rewrite the generated reference pages
 # make site   build the documentation into docs/build, a site that can be read from a disk
 # make picture  rewrite the picture of the screen in docs/images
@@ -10,7 +11,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test engines lint bench docs site picture clean
+.PHONY: demo test engines lint bench side-by-side docs site picture clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.ready: pyproject.toml
@@ -37,6 +38,10 @@ lint: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/glassgate bench
+
+# ENGINES=FOLDER as with `engines`; what is not installed there is left out.
+side-by-side: $(VENV)/.ready
+	$(BIN)/python tests/engines/side_by_side.py --engines $(or $(ENGINES),.engines)
 
 # The screen on the built-in workload, as the README shows it.
 picture: $(VENV)/.ready

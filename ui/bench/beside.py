@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
+import time
 from contextlib import ExitStack, closing
 from enum import StrEnum
 from functools import partial
+from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from controller.journal import JournalWriter
 from controller.recorder import Recorder
+from controller.run_directory import RunDirectory
+from estimator.batch import BatchEstimator
+from store.collect import collect_run
 from store.telemetry_bench import scheduler_spans
-from ui.bench.measure import Spread, take_turns, time_us
+from ui.bench.load import MODEL, Load
+from ui.bench.measure import Spread, take_turns
 from ui.bench.scene import CAPACITY, NullJournal, candidates, limits_for, one_pass
 
 if TYPE_CHECKING:
@@ -35,6 +42,13 @@ class Way(StrEnum):
     APPENDED = "record of a decision, appended to the journal"
     SPAN = "OpenTelemetry span in the scheduler thread"
     STATEMENT = "sqlite3 executemany in the scheduler thread"
+
+
+class Stored(StrEnum):
+    """How decisions get into a database."""
+
+    OURS = "journal to SQLite, with indexes, requests and checks"
+    PLAIN = "plain sqlite3 executemany, 20 integers a row"
 
 
 def beside_us(rounds: int) -> dict[Way, Spread]:
@@ -87,10 +101,40 @@ def insert(connection: sqlite3.Connection, rows: int) -> None:
     connection.execute("COMMIT")
 
 
-def bulk_insert_us(rounds: int) -> Spread:
-    """Microseconds a row of `insert`, in transactions as long as an ingest's."""
-    with (
-        tempfile.TemporaryDirectory(prefix="glassgate-bench-") as folder,
-        closing(plain_table(Path(folder) / "plain.db")) as table,
-    ):
-        return Spread.of([time_us(lambda: insert(table, _BULK), _BULK) for _ in range(rounds)])
+def storing_us(rounds: int) -> dict[Stored, Spread]:
+    """Microseconds a decision to bring a journal of 20,000 into a database, and to insert as many plain rows, in turns.
+
+    Ours begins with an empty database each time and keeps requests, passes, decisions with every check, and alarms,
+    with indexes. The statement inserts 20 integers a row into a table without an index, in one transaction.
+    """
+    with ExitStack() as stack:
+        base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="glassgate-bench-")))
+        run = RunDirectory.create(base, engine="load", version=version("glassgate"))
+        stack.callback(run.release)
+        decisions = _journalled(run, _BULK)
+        table = stack.enter_context(closing(plain_table(base / "plain.db")))
+        names = count()
+
+        def collect() -> None:
+            path = base / f"{next(names)}.db"
+            collect_run(run, path)
+            for each in base.glob(f"{path.name}*"):
+                each.unlink()
+
+        works: dict[Stored, tuple[Callable[[], object], int]] = {
+            Stored.OURS: (collect, decisions),
+            Stored.PLAIN: (lambda: insert(table, decisions), decisions),
+        }
+        return take_turns(works, rounds)
+
+
+def _journalled(run: RunDirectory, least: int) -> int:
+    """Write a load's journal, and return how many decisions that was."""
+    name = run.info.run_id
+    with JournalWriter(run.journal, run_id=name, on_full="raise", stall="wait") as journal:
+        load = Load(Recorder(journal, BatchEstimator.for_model(MODEL)))
+        load.begin(name, version("glassgate"), time.time_ns())
+        while load.decisions < least:
+            load.step()
+        load.end()
+    return load.decisions

@@ -75,7 +75,8 @@ def _told(curve: str, works: _Works, rounds: int) -> Iterator[Point]:
 
 
 def _by_queue(recorder: Recorder) -> _Works:
-    limits, works = limits_for(_MEMBERS), {}
+    limits = limits_for(_MEMBERS)
+    works: _Works = {}
     for length in QUEUES:
         queue = candidates(length)
         works[DECIDED, length] = partial(one_pass, limits, queue, recorder.estimator), _MEMBERS + 1
@@ -94,7 +95,8 @@ def _by_batch(recorder: Recorder) -> _Works:
 
 
 def _by_running(recorder: Recorder) -> _Works:
-    limits, queue, works = limits_for(_MEMBERS), candidates(_MEMBERS + 1), {}
+    limits, queue = limits_for(_MEMBERS), candidates(_MEMBERS + 1)
+    works: _Works = {}
     for running in RUNNING:
         left = [(_OUTPUT_LEFT, False)] * running
         capacity = dataclasses.replace(CAPACITY, running=running, slots=2 * RUNNING[-1])

@@ -1,6 +1,6 @@
 """What Glassgate adds to SGLang's scheduling pass: the stock class against ours, turn about, in one run.
 
-    .engines/sglang/bin/python tests/engines/sglang/bench_adder.py [--rounds N]
+    .engines/sglang/bin/python tests/engines/sglang/bench_adder.py [--rounds N] [--json]
 
 Real trees, allocators and requests, 32 running requests and a queue of 64 with shared prefixes. `call` is one
 `add_one_req`; `pass` is the whole of it: making the adder, matching each prefix and trying each request, and with ours
@@ -10,6 +10,7 @@ also writing the pass to a journal on disk, everything in it. Medians in microse
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import random
 import statistics
@@ -19,7 +20,7 @@ import time
 from array import array
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parents[1] / "controller" / "golden"), str(HERE), str(HERE.parents[2])]
@@ -38,6 +39,9 @@ from controller.knobs import Knobs  # noqa: E402
 from controller.limits import Setting, effective  # noqa: E402
 from controller.recorder import Recorder  # noqa: E402
 from controller.vocabulary import HostHit  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PAGE, QUEUE, RUNNING, PROMPT, SHARED = 16, 64, 32, 512, 256
 CONTINUE = "CONTINUE"
@@ -170,28 +174,50 @@ def bench(case: Case, rounds: int, folder: Path, server_args: Any) -> tuple[Time
     return stock_times, our_times
 
 
-def row(name: str, what: str, stock: list[float], ours: list[float]) -> str:
+class Row(NamedTuple):
+    """One line of the table: a median of each class in microseconds, and how many calls it is of."""
+
+    case: str
+    what: str
+    stock_us: float
+    ours_us: float
+    stock_p99_us: float
+    ours_p99_us: float
+    calls: int
+
+
+def row(case: str, what: str, stock: list[float], ours: list[float]) -> Row:
     """A line of the table."""
-    a, b = statistics.median(stock), statistics.median(ours)
     high = [sorted(each)[int(0.99 * len(each))] for each in (stock, ours)]
-    return f"| {name} | {what} | {a:,.1f} | {b:,.1f} | {b / a:.2f} | {high[0]:,.0f} | {high[1]:,.0f} |"
+    return Row(case, what, statistics.median(stock), statistics.median(ours), *high, len(stock))
+
+
+def table(rows: list[Row]) -> Iterator[str]:
+    """The rows in Markdown."""
+    yield "| case | what | stock, us | ours, us | ratio | stock p99 | ours p99 |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for each in rows:
+        a, b = each.stock_us, each.ours_us
+        high = f"{each.stock_p99_us:,.0f} | {each.ours_p99_us:,.0f}"
+        yield f"| {each.case} | {each.what} | {a:,.1f} | {b:,.1f} | {b / a:.2f} | {high} |"
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=60)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    print("| case | what | stock, us | ours, us | ratio | stock p99 | ours p99 |")  # noqa: T201 - data
-    print("| --- | --- | --- | --- | --- | --- | --- |")  # noqa: T201
+    rows = []
     with get_context().override_server_args() as server_args, tempfile.TemporaryDirectory() as folder:
         for number, case in enumerate(CASES):
-            few = rounds if case.output < 4000 and case.chunk is None else 8 * rounds
+            few = asked.rounds if case.output < 4000 and case.chunk is None else 8 * asked.rounds
             stock, ours = bench(case, few, Path(folder) / str(number), server_args)
-            print(row(case.name, "call", stock.calls, ours.calls))  # noqa: T201
-            print(row("", "pass", stock.passes, ours.passes))  # noqa: T201
+            rows += row(case.name, "call", stock.calls, ours.calls), row(case.name, "pass", stock.passes, ours.passes)
+    lines = [json.dumps([each._asdict() for each in rows])] if asked.json else table(rows)
+    sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
 if __name__ == "__main__":

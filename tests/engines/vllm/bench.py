@@ -1,16 +1,18 @@
 """What Glassgate costs in vLLM: `schedule()` of the stock class and of ours, and the requests a loaded engine serves.
 
-    OMP_NUM_THREADS=1 python tests/engines/vllm/bench.py MODEL [--requests N] [--pairs N] [--block N]
+    OMP_NUM_THREADS=1 python tests/engines/vllm/bench.py MODEL [--requests N] [--pairs N] [--block N] [--json]
 
-MODEL is the folder of the tiny model that tests/engines/support/tiny_model.py makes. It prints a table. Both schedulers
-get the same requests and take turns step by step, and so do they in one engine, block by block, so that what else the
-machine does is shared alike. Everything is recorded, estimates too; no collector runs.
+MODEL is the folder of the tiny model that tests/engines/support/tiny_model.py makes. It prints a table, or with --json
+that of `schedule()` alone. Both schedulers get the same requests and take turns step by step, and so do they in one
+engine, block by block, so that what else the machine does is shared alike. Everything is recorded, estimates too; no
+collector runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import random
 import statistics
@@ -18,7 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.update(
     VLLM_ENABLE_V1_MULTIPROCESSING="0",
@@ -40,6 +42,23 @@ from controller.engines.vllm.scheduler import GlassgateScheduler  # noqa: E402 -
 
 SLOTS = 64
 LEAST_SAMPLES = 50
+
+
+class Row(NamedTuple):
+    """One line of the table of `schedule()`: a median of each class in microseconds, and how many calls it is of."""
+
+    case: str
+    what: str
+    stock_us: float
+    ours_us: float
+    ratio_of_means: float
+    calls: int
+
+    @classmethod
+    def of(cls, case: str, what: str, stock: list[int], ours: list[int]) -> Row:
+        """A line from what each call took, ns."""
+        medians = (statistics.median(each) / 1e3 for each in (stock, ours))
+        return cls(case, what, *medians, statistics.mean(ours) / statistics.mean(stock), len(ours))
 
 
 class Timed:
@@ -148,18 +167,25 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--block", type=int, default=64)
+    parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     os.environ["GLASSGATE_HOME"] = tempfile.mkdtemp()
-    say("| schedule() | steps | stock, median us | ours, median us | ratio | ratio of means |")
-    say("|---|---|---|---|---|---|")
+    rows = []
     for name, rate in (("at 9 tenths of the slots", 0.9 * SLOTS / 250), ("a queue at all times", 4.0)):
         stock, ours = schedules(asked.model, asked.requests, rate)
         for kind, taken in ours.taken.items():
             theirs = stock.taken.get(kind, [])
             if len(taken) >= LEAST_SAMPLES and len(theirs) >= LEAST_SAMPLES:
-                a, b = statistics.median(theirs), statistics.median(taken)
-                means = statistics.mean(taken) / statistics.mean(theirs)
-                say(f"| {name}: {kind} | {len(taken)} | {a / 1e3:.1f} | {b / 1e3:.1f} | {b / a:.3f} | {means:.3f} |")
+                rows.append(Row.of(name, kind, theirs, taken))
+    if asked.json:
+        say(json.dumps([each._asdict() for each in rows]))
+        return
+    say("| schedule() | steps | stock, median us | ours, median us | ratio | ratio of means |")
+    say("|---|---|---|---|---|---|")
+    for each in rows:
+        ratio = each.ours_us / each.stock_us
+        medians = f"{each.stock_us:.1f} | {each.ours_us:.1f} | {ratio:.3f} | {each.ratio_of_means:.3f}"
+        say(f"| {each.case}: {each.what} | {each.calls} | {medians} |")
     if not asked.pairs:
         return
     found = serve(asked.model, asked.block, asked.pairs)
