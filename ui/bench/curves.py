@@ -45,7 +45,8 @@ class Point(NamedTuple):
     @classmethod
     def of(cls, curve: str, series: str, x: int, spread: Spread, unit: str) -> Point:
         """A point from a spread."""
-        return cls(curve, series, x, *(round(value, 4) for value in spread[:3]), spread.rounds, unit)
+        median, lower, upper = (round(value, 4) for value in spread[:3])
+        return cls(curve, series, x, median, lower, upper, spread.rounds, unit)
 
 
 def curves(rounds: int) -> Iterator[Point]:
