@@ -4,8 +4,9 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import msgspec
 
@@ -17,22 +18,29 @@ MOST_READ_BYTES = 1 << 20
 Content = TypeVar("Content")
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Put content at path so that a reader sees the old file or all of this one; owner-only permissions.
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write to, of which a reader of path sees nothing, or the old one, until the block has ended well.
 
-    Written beside its place and renamed into it. Not synced to the disk: it survives the process, not the machine.
-    Raises OSError, and then leaves no scrap behind.
+    Written beside its place and renamed into it, with owner-only permissions. Not synced to the disk: it survives the
+    process, not the machine. Raises OSError, and whatever ends the block leaves no scrap behind.
     """
     scrap = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         descriptor = os.open(scrap, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE)
         with open(descriptor, "wb") as file:  # noqa: PTH123 - Path.open cannot take a descriptor with its mode
-            file.write(content)
+            yield file
         scrap.replace(path)
-    except OSError:
+    except BaseException:
         with contextlib.suppress(OSError):
             scrap.unlink()
         raise
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Put content at path so that a reader sees the old file or all of this one; see `whole_file`. Raises OSError."""
+    with whole_file(path) as file:
+        file.write(content)
 
 
 def make_folders(path: Path) -> None:

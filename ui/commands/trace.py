@@ -9,7 +9,7 @@ from typing import IO
 
 import click
 
-from controller.whole_file import FILE_MODE
+from controller.whole_file import whole_file
 from estimator.errors import NotFoundError, StorageError, UsageError
 from store.words import counted
 from ui.options import span_options
@@ -67,8 +67,11 @@ def _write(lines: Iterable[bytes], output: Path | None) -> int:
     """Write lines, whole or not at all where it is a file, and return how many."""
     if output is None:
         return _count(lines, sys.stdout.buffer)
-    with _file(output) as file:
-        return _count(lines, file)
+    try:
+        with _file(output) as file:
+            return _count(lines, file)
+    except OSError as error:
+        raise StorageError(f"{output} cannot be written: {error.strerror}; free space or name another file") from None
 
 
 def _count(lines: Iterable[bytes], file: IO[bytes] | gzip.GzipFile) -> int:
@@ -81,19 +84,11 @@ def _count(lines: Iterable[bytes], file: IO[bytes] | gzip.GzipFile) -> int:
 
 @contextmanager
 def _file(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """A file that is there whole or not at all. Raises StorageError."""
-    scrap = path.with_name(f".{path.name}.new")
-    try:
-        try:
-            scrap.touch(mode=FILE_MODE)
-            with scrap.open("wb") as plain:
-                if path.suffix == ".gz":
-                    with gzip.GzipFile(filename="", fileobj=plain, mode="wb") as packed:
-                        yield packed
-                else:
-                    yield plain
-            scrap.replace(path)
-        finally:
-            scrap.unlink(missing_ok=True)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror}; free space or name another file") from None
+    """What is written to. A device or a pipe stays what it is, where a file is there whole or not at all."""
+    # Resolved, so that a link goes on pointing to the file.
+    with path.open("wb") if path.exists() and not path.is_file() else whole_file(path.resolve()) as plain:
+        if path.suffix == ".gz":
+            with gzip.GzipFile(filename="", fileobj=plain, mode="wb") as packed:
+                yield packed
+        else:
+            yield plain
