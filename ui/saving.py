@@ -22,13 +22,7 @@ def save_knobs(changes: Mapping[str, Any], file: Path | None = None) -> Path:
     they were written ("4GiB"); unlimited is "off". Raises InputError for a file that is not TOML or whose knobs would
     not go together, KnobError for a value a knob cannot have, StorageError where it cannot be written.
     """
-    path = (file or config_file() or _default_file()).resolve()  # a link goes on pointing to the file
-    try:
-        document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
-    except (TOMLKitError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not TOML: {error}; nothing was saved") from None
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror}; nothing was saved") from None
+    path, document = read_saved(file)
     for name, value in changes.items():
         document[name] = _as_toml(name, value)
     _check(path, document.unwrap())
@@ -43,6 +37,24 @@ def save_knobs(changes: Mapping[str, Any], file: Path | None = None) -> Path:
             f"{path} cannot be written: {error.strerror}; nothing was saved, make it writable and set the knobs there"
         ) from None
     return path
+
+
+def read_saved(file: Path | None = None) -> tuple[Path, tomlkit.TOMLDocument]:
+    """The file that `save_knobs` would write, and what stands in it now, which may be nothing.
+
+    Raises InputError for one that is not TOML, StorageError for one that cannot be read or is no file.
+    """
+    path = (file or config_file() or _default_file()).resolve()  # a link goes on pointing to the file
+    try:
+        if not path.exists():
+            return path, tomlkit.document()
+        if not path.is_file():
+            raise StorageError(f"{path} is no file; nothing was saved, name a file")
+        return path, tomlkit.parse(path.read_text(encoding="utf-8"))
+    except (TOMLKitError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not TOML: {error}; nothing was saved") from None
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}; nothing was saved") from None
 
 
 def overruled(names: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from controller.knobs import SPEC_BY_NAME
 from store.words import counted, size
 from ui.output import cell, data, narrate, print_table
 from ui.progress import LongProgress
-from ui.whatif.choice import Choice
+from ui.whatif.choice import WORTH, Choice
 from ui.whatif.comparison import Comparison
 from ui.whatif.figures import Figures
 from ui.whatif.goal import Aim, is_bytes, is_time
@@ -96,9 +96,10 @@ def told_choice(found: Found, question: Question, choice: Choice | None) -> list
     bounds = " and ".join(bound.text for bound in question.bounds)
     if choice is None:
         return [f"none of {counted(found.tried, 'point')} keeps {bounds}; loosen a bound, or search further knobs"]
-    now = aim.of(found.current.figures)
+    now, best = (aim.of(each.figures) for each in (found.current, found.best or found.current))
     if not choice.changes:
-        return [f"no point is better than the knobs as they are: {aim.metric} {shown(aim.metric, now)}"]
+        as_it_is = f"{aim.metric} is {shown(aim.metric, now)} with the knobs as they are"
+        return [f"nothing gains more than {100 * WORTH:.0f} %: {as_it_is}, and {shown(aim.metric, best)} at best"]
     reached = aim.of(choice.figures)
     told = [
         f"chosen: {_set(choice)}: {aim.metric} {shown(aim.metric, reached)}, with the knobs as they are "

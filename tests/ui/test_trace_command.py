@@ -2,9 +2,11 @@
 
 import gzip
 import json
+import os
 import sqlite3
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -67,6 +69,22 @@ def test_a_window_brings_what_was_before_it(glassgate: Run, trace: Path):
     assert lines[0]["glassgate"]["since_ns"] == 4_000_000_000
     assert lines[0]["timestamp"] == 0
     assert len(lines) >= 150
+
+
+def test_what_it_is_written_to_stays_what_it_is(glassgate: Run, trace: Path, tmp_path: Path):
+    """A pipe is written to and a link goes on pointing to its file; neither becomes a file of its own."""
+    glassgate("replay", str(trace), *SMALL)
+    pipe, link = tmp_path / "pipe", tmp_path / "link.jsonl"
+    os.mkfifo(pipe)
+    link.symlink_to("real.jsonl")
+    with ThreadPoolExecutor() as reader:
+        read = reader.submit(pipe.read_bytes)
+        assert glassgate("trace", "export", "-o", str(pipe)).returncode == 0
+        assert read.result(60).count(b"\n") == 200
+    assert pipe.is_fifo()
+    assert glassgate("trace", "export", "-o", str(link)).returncode == 0
+    assert link.is_symlink()
+    assert (tmp_path / "real.jsonl").read_bytes().count(b"\n") == 200
 
 
 def test_what_cannot_be_exported_is_one_line(glassgate: Run, trace: Path, tmp_path: Path):

@@ -15,7 +15,7 @@ from ui.options import Finite, json_option, model_option, span_options
 from ui.output import data, narrate, print_json
 from ui.progress import ReplayProgress
 from ui.record import Record, find_record
-from ui.saving import save_knobs
+from ui.saving import read_saved, save_knobs
 from ui.stopping import stopped_by_signals
 from ui.tuning import SearchProgress, found_dict, print_found, told_choice
 from ui.whatif.choice import Choice, choose
@@ -113,12 +113,9 @@ def tune(
     """
     aims, bounds = _goals(maximise, minimise, subject_to)
     values = read_changes(changes)
+    read_saved(output)  # what is wrong with it is told before the search, not after
     with find_record(database, run) as record:
         recorded, span, steps = open_span(record.database, record.run, since, until, model)
-        with ReplayProgress() as told:
-            baseline = baseline_of(recorded, span, steps, tell=lambda _, standing: told.show(standing))
-        narrate(f"fidelity {baseline.fidelity.score:.2f}: {baseline.fidelity.words()}")
-        baseline.fidelity.check(min_fidelity)
         fixed = with_changes(recorded, span, values)
         question = Question(
             aims=aims,
@@ -128,6 +125,10 @@ def tune(
         )
         asked = question.asked(recorded, span, steps)
         where = storage or str(_beside(record, recorded))
+        with ReplayProgress() as told:
+            baseline = baseline_of(recorded, span, steps, tell=lambda _, standing: told.show(standing))
+        narrate(f"fidelity {baseline.fidelity.score:.2f}: {baseline.fidelity.words()}")
+        baseline.fidelity.check(min_fidelity)
         search = Search(question, asked, storage=where, name=study, seed=seed)
         narrate(f"study {search.name} in {where}: {counted(search.done, 'point')} tried before, {points:,} wanted")
         with (

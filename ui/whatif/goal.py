@@ -6,8 +6,8 @@ import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from controller.knobs import SPEC_BY_NAME, parse_knob
-from estimator.errors import UsageError
+from controller.knobs import parse_bytes
+from estimator.errors import KnobError, UsageError
 from ui.whatif.figures import Figures
 
 if TYPE_CHECKING:
@@ -94,10 +94,10 @@ def _check(metric: str) -> None:
 def _amount(metric: str, text: str) -> float:
     """A limit in the figure's unit. Raises UsageError."""
     if metric in _BYTES:
-        found = parse_knob(SPEC_BY_NAME["max_buffer_bytes"], text)
-        if isinstance(found, int) and not isinstance(found, bool):
-            return float(found)
-        raise UsageError(f"{text!r} is no size for {metric}; write for instance 4GiB")
+        try:
+            return float(parse_bytes(text, metric))
+        except KnobError:
+            raise UsageError(f"{text!r} is no size for {metric}; write for instance 4GiB") from None
     read = _AMOUNT.fullmatch(text)
     if read is not None:
         number, unit = read.groups()

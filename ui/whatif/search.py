@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import warnings
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from estimator.errors import NotFoundError, UsageError
+from estimator.errors import GlassgateError, NotFoundError, UsageError
 from ui.whatif.figures import Figures
 from ui.whatif.goal import Aim, Bound, keeps
 from ui.whatif.space import Ladder, places_of, values_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from concurrent.futures import Future
 
     from optuna.study import Study
@@ -114,8 +116,9 @@ class Search:
         optuna = self._optuna = _optuna()
         self.question = question
         self.name = name or study_name(asked)
+        self._where = storage
         text = json.dumps(asked, sort_keys=True)
-        try:
+        with self._storing():
             study = optuna.create_study(
                 storage=_storage(storage),
                 study_name=self.name,
@@ -126,8 +129,6 @@ class Search:
             if known is None:
                 study.set_user_attr(_QUESTION, text)
             before = len(study.get_trials(deepcopy=False))
-        except Exception as error:  # noqa: BLE001 - each kind of storage has errors of its own
-            raise UsageError(f"--storage {storage}: the study cannot be kept there: {_first_line(error)}") from None
         if known not in (None, text):
             raise UsageError(
                 f"study {self.name} in {storage} was asked another question; give this one another name with --study"
@@ -138,6 +139,22 @@ class Search:
             each.knob: optuna.distributions.IntDistribution(0, len(each.values) - 1) for each in question.space
         }
         self._seen: dict[str, Future[Tried]] = {}
+
+    @contextmanager
+    def _storing(self) -> Iterator[None]:
+        """What reads the study or adds to it. Raises UsageError where that fails."""
+        try:
+            yield
+        except GlassgateError:
+            raise
+        except Exception as error:  # noqa: BLE001 - each kind of storage has errors of its own
+            told = _first_line(error)
+            root: BaseException = error
+            while root.__cause__ is not None:
+                root = root.__cause__
+            if (first := _first_line(root)) not in told:
+                told = f"{told} ({first})"
+            raise UsageError(f"--storage {self._where}: the study cannot be kept there: {told}") from None
 
     @property
     def done(self) -> int:
@@ -161,23 +178,26 @@ class Search:
         current = self._current(knobs)
         left = points - self.done
         if all(trial.user_attrs.get(_KNOBS) != current for trial in self._trials()):
-            self._study.enqueue_trial(dict(places_of(self.question.space, knobs)))
+            with self._storing():
+                self._study.enqueue_trial(dict(places_of(self.question.space, knobs)))
             left = max(1, left)
         best = self._best(self._points())
         while left > 0 and not stopped():
             batch = [self._ask() for _ in range(min(TOGETHER, left))]
-            pending = [(trial, values, self._begin(workers, values)) for trial, values in batch]
-            for place, (trial, values, tried) in enumerate(pending):
-                try:
-                    answer = tried()
-                except BaseException:
-                    for unanswered, *_ in pending[place:]:
-                        self._study.tell(unanswered, state=self._optuna.trial.TrialState.FAIL)
-                    raise
-                point = self._tell(trial, values, answer)
-                best = self._best([*([] if best is None else [best]), *([] if point is None else [point])])
-                if tell is not None:
-                    tell(self.done, best)
+            try:
+                tried = [self._begin(workers, values) for _, values in batch]
+                for answer in tried:
+                    trial, values = batch[0]
+                    point = self._tell(trial, values, answer())
+                    del batch[0]
+                    best = self._best([*([] if best is None else [best]), *([] if point is None else [point])])
+                    if tell is not None:
+                        tell(self.done, best)
+            except BaseException:
+                for trial, _ in batch:
+                    with suppress(Exception):  # where the storage is what failed
+                        self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+                raise
             left = points - self.done
 
     def found(self, knobs: Knobs) -> Found:
@@ -233,10 +253,12 @@ class Search:
 
     def _trials(self) -> list[FrozenTrial]:
         """Every point of the study, as the storage has it."""
-        return self._study.get_trials(deepcopy=False)
+        with self._storing():
+            return self._study.get_trials(deepcopy=False)
 
     def _ask(self) -> tuple[Trial, dict[str, Any]]:
-        trial = self._study.ask(dict(self._distributions))
+        with self._storing():
+            trial = self._study.ask(dict(self._distributions))
         return trial, values_at(self.question.space, trial.params) | self.question.fixed
 
     def _begin(self, workers: Workers, values: dict[str, Any]) -> Callable[[], Tried]:
@@ -250,15 +272,16 @@ class Search:
         """Keep the answer in the study."""
         figures = answer.figures
         goals = [] if figures is None else [aim.of(figures) for aim in self.question.aims]
-        trial.set_user_attr(_KNOBS, values)
-        if figures is None or any(abs(goal) == float("inf") for goal in goals):
-            trial.set_user_attr(_WHY, answer.why or "no request was answered")
-            self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
-            return None
-        for bound in self.question.bounds:
-            trial.set_constraint(bound.text, min(_WORST, bound.excess(figures)))
-        trial.set_user_attr(_FIGURES, figures.as_dict())
-        self._study.tell(trial, goals)
+        with self._storing():
+            trial.set_user_attr(_KNOBS, values)
+            if figures is None or any(abs(goal) == float("inf") for goal in goals):
+                trial.set_user_attr(_WHY, answer.why or "no request was answered")
+                self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+                return None
+            for bound in self.question.bounds:
+                trial.set_constraint(bound.text, min(_WORST, bound.excess(figures)))
+            trial.set_user_attr(_FIGURES, figures.as_dict())
+            self._study.tell(trial, goals)
         return Point(trial.number, values, figures)
 
 
@@ -292,6 +315,7 @@ def _optuna() -> Any:
     except ImportError:
         raise UsageError("a search needs Optuna; install glassgate[tune]") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # storages that work here
     return optuna
 
 
@@ -304,12 +328,15 @@ def _storage(named: str) -> Any:
         return journal.JournalStorage(journal.JournalRedisBackend(named))
     if named.startswith("grpc://"):
         host, _, port = named.removeprefix("grpc://").partition(":")
+        if not host or not (port or "0").isdecimal():
+            raise UsageError(f"--storage {named} is no address; write grpc://HOST:PORT")
         return storages.GrpcStorageProxy(host=host, port=int(port or 13000))
     if "://" in named:
         return named
     return journal.JournalStorage(journal.JournalFileBackend(named))
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
+def _first_line(error: BaseException) -> str:
+    details = getattr(error, "details", None)  # gRPC's, whose text begins with its type
+    lines = str(details() if callable(details) else error).strip().splitlines() or [type(error).__name__]
     return lines[0][:200]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from estimator.errors import GlassgateError
@@ -50,6 +51,11 @@ class Workers:
         for process in list((self._pool._processes or {}).values()) if error is not None else ():  # noqa: SLF001
             process.terminate()  # a pool cannot be told to end what it is at
         self._pool.shutdown(wait=True, cancel_futures=True)
+        if isinstance(error, BrokenProcessPool):
+            raise GlassgateError(
+                "a process that replays was ended from outside, perhaps for want of memory; what was tried is kept, "
+                "run it again with fewer --jobs"
+            ) from None
 
 
 _held: list[tuple[Recorded, Span, Steps]] = []

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from controller.knobs import Knobs
-from estimator.errors import NotFoundError, UsageError
+from estimator.errors import GlassgateError, NotFoundError, UsageError
 from tests.controller.replay.small_engine import ask
 from tests.ui.whatif.records import STEPS, record, served
 from ui.whatif.choice import choose
@@ -209,6 +209,41 @@ def test_a_storage_that_cannot_be_opened_is_one_line(scene, tmp_path, storage):
         search_of(scene, tmp_path, storage=storage)
     assert str(error.value).startswith(f"--storage {storage}: the study cannot be kept there: ")
     assert "\n" not in str(error.value)
+
+
+def test_a_storage_that_goes_away_in_the_middle_is_one_line(scene, tmp_path):
+    """What it was at is given up, and the error names the storage and what its library says."""
+    where = tmp_path / "study.db"
+    search, _ = search_of(scene, tmp_path, storage=f"sqlite:///{where}")
+
+    class Gone(Here):
+        def submit(self, values):
+            where.unlink(missing_ok=True)
+            return super().submit(values)
+
+    with pytest.raises(UsageError, match=r"--storage sqlite:///.*: the study cannot be kept there: .*readonly"):
+        search.run(Gone(scene), KNOBS, 4)
+
+
+def test_a_worker_that_is_killed_is_one_line(scene, tmp_path):
+    """A process that the kernel ends leaves a message, and a study that goes on."""
+    search, _ = search_of(scene, tmp_path)
+
+    class Killed(Workers):
+        def submit(self, values):
+            future = super().submit(values)
+            for process in self._pool._processes.values():
+                process.kill()
+            return future
+
+    with (
+        pytest.raises(GlassgateError, match="ended from outside, perhaps for want of memory"),
+        Killed(*scene, 1) as few,
+    ):
+        search.run(few, KNOBS, 4)
+    again, _ = search_of(scene, tmp_path)
+    again.run(Here(scene), KNOBS, 8)
+    assert again.found(KNOBS).tried == 8
 
 
 def test_several_goals_make_a_frontier(scene, tmp_path):
