@@ -30,7 +30,7 @@ TABLES: Final = (
     passes INTEGER NOT NULL, decisions INTEGER NOT NULL, requests INTEGER NOT NULL, remembered INTEGER NOT NULL,
     at_unix_ns INTEGER NOT NULL, why TEXT NOT NULL
 ) STRICT""",
-    # By it `why` knows a pruned request. id_hash is `store.retention.hash_of` of the request's id.
+    # By it `why` knows a pruned request. id_hash is `store.pruning.hash_of` of the request's id.
     """CREATE TABLE pruned_requests (
     id_hash INTEGER NOT NULL, pruned INTEGER NOT NULL REFERENCES pruned (id), PRIMARY KEY (id_hash, pruned)
 ) WITHOUT ROWID, STRICT""",

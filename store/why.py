@@ -10,7 +10,7 @@ from estimator.errors import NotFoundError
 from store.database import reading
 from store.life import NOT_KNOWN, STILL_WAITING, Life, Refusal, Wait
 from store.looks import LOOKS_SQL, Look, Revision, Stay, entry_of, parts_of, stays_of
-from store.retention import hash_of
+from store.pruning import hash_of
 from store.runs import StoredRun, find_run, stored_runs
 from store.waits import PassedBy, Piece, pieces_of, summed
 

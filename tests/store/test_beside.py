@@ -16,8 +16,8 @@ from store.check import check
 from store.database import open_for_writing, reading, wal_bytes
 from store.export import export
 from store.ingest import Ingest
+from store.pruning import prune
 from store.queries import run_query
-from store.retention import prune
 from store.schema import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]

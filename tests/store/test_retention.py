@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimator.errors import NotFoundError, UsageError
-from store import retention
+from store import pruning
 from store.database import reading
 from store.ingest import Ingest
+from store.pruning import bytes_in_use, hash_of, prune
 from store.queries import run_query
-from store.retention import Retention, hash_of, prune
+from store.retention import Retention
 from store.why import why
 
 MS = 1_000_000
@@ -219,10 +220,37 @@ def test_recording_keeps_the_database_within_its_bound(database, world):
     with Ingest(database, "run-1", retention=Retention(max_bytes=bound)) as ingest:
         for begin in range(0, len(frames), 500):
             ingest.feed(frames[begin : begin + 500])
-            assert retention._bytes_in_use(ingest._connection) <= bound
+            assert bytes_in_use(ingest._connection) <= bound
     assert run_query(database, "SELECT max(number), min(number) > 1 FROM passes").rows == [(3000, 1)]
     assert run_query(database, "SELECT sum(passes) + (SELECT count(*) FROM passes) FROM pruned").rows == [(3000,)]
     assert run_query(database, "losses").rows == []
+    assert sound(database)
+
+
+def test_new_records_come_in_between_stretches_of_pruning(database, world, monkeypatch):
+    """Below the bound an ingest drops a step at a time and takes records in between, until nothing is left to drop."""
+    monkeypatch.setattr("store.retention._SLICE_SECONDS", 0)
+    monkeypatch.setattr("store.pruning._STEP_PASSES", 50)
+    engine = world()
+    for number in range(4000):
+        engine.arrive(f"r{number}", number, 100)
+        engine.step(number + 0.5)
+        engine.finish(f"r{number}", number + 0.7)
+    frames = engine.frames()
+    bound, between = 900_000, 0
+    with Ingest(database, "run-1", retention=Retention(max_bytes=bound)) as ingest:
+        for begin in range(0, len(frames), 20):
+            ingest.feed(frames[begin : begin + 20])
+            assert bytes_in_use(ingest._connection) <= bound
+            between += ingest._retention._going is not None
+        while not ingest.tend():
+            pass
+        assert bytes_in_use(ingest._connection) < 0.97 * bound
+    assert between > 5
+    assert run_query(database, "SELECT sum(passes) + (SELECT count(*) FROM passes) FROM pruned").rows == [(4000,)]
+    assert run_query(database, "SELECT min(number) = (SELECT max(last_pass) + 1 FROM pruned) FROM passes").rows == [
+        (1,)
+    ]
     assert sound(database)
 
 
@@ -241,7 +269,7 @@ def test_ids_of_pruned_requests_never_fill_a_small_database(database, world):
             ingest._connection.execute(query).fetchone()[0]
             for query in ("SELECT count(*) FROM pruned_requests", "SELECT max(remembered) FROM pruned")
         )
-    limit = bound // (retention._REMEMBERED_SHARE * retention._REMEMBERED_BYTES)
+    limit = bound // (pruning._REMEMBERED_SHARE * pruning._REMEMBERED_BYTES)
     assert 0 < remembered <= max(limit, most)
     assert run_query(database, "SELECT count(*) > 200 FROM passes").rows == [(1,)]
     assert sound(database)
@@ -259,7 +287,7 @@ def test_ages_are_looked_at_while_recording(database, world):
 
 def test_too_many_pruned_requests_are_forgotten(database, world, monkeypatch):
     """Beyond the number that is remembered the requests pruned first are not known by name any more."""
-    monkeypatch.setattr(retention, "REMEMBERED", 250)
+    monkeypatch.setattr(pruning, "REMEMBERED", 250)
     for day, name in enumerate(("monday", "tuesday", "wednesday")):
         recorded(world, database, name, wall_ns=BEGAN_NS + day * DAY_NS)
     for days in (1, 0.5):

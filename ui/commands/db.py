@@ -10,8 +10,9 @@ from store.check import stats as stats_of
 from store.database import open_for_writing, reading
 from store.export import FORMATS
 from store.export import export as export_tables
-from store.retention import DEFAULT_MAX_BYTES, Pruned
-from store.retention import prune as prune_database
+from store.pruning import Pruned
+from store.pruning import prune as prune_database
+from store.retention import DEFAULT_MAX_BYTES
 from store.words import counted, size
 from ui.options import Bytes, Finite, json_option, record_options
 from ui.output import narrate, print_json, print_table

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from estimator.errors import RecordError
-from store.retention import prune
+from store.pruning import prune
 from store.schema import VERSION
 from tests.ui.view.showing import S
 from ui.view.reader import Reader

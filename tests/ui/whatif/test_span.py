@@ -7,7 +7,7 @@ import pytest
 from controller.engines.replay import agent_sessions
 from controller.knobs import Knobs
 from estimator.errors import NotFoundError, RecordError, UsageError
-from store.retention import prune
+from store.pruning import prune
 from tests.controller.replay.small_engine import ask
 from tests.ui.whatif.records import record, served
 from ui.whatif.fidelity import fidelity_of
