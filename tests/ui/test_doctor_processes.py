@@ -46,9 +46,9 @@ def server(tmp_path):
         process.communicate("\n")
 
 
-def said(base, pid):
+def said(base, pid, **keywords):
     """(state, found and remedy) of what is said of one process."""
-    found = [(each.state, f"{each.found} -> {each.remedy}") for each in examine_processes(base)]
+    found = [(each.state, f"{each.found} -> {each.remedy}") for each in examine_processes(base, **keywords)]
     return [each for each in found if f"process {pid}" in each[1]]
 
 
@@ -96,6 +96,8 @@ def test_an_engine_without_glassgate_is_told_why(server, tmp_path):
     assert (state, "look for 'glassgate' in its log" in words) == (WARN, True)
     odd = server(GLASSGATE="perhaps")
     assert said(tmp_path / "runs", odd.pid)[0][0] == FAIL
+    # Asked about one run, doctor does not fail for another engine.
+    assert said(tmp_path / "runs", odd.pid, one_run=True)[0][0] == WARN
 
 
 def test_an_engine_whose_scheduler_is_recorded_is_ok(server, tmp_path):

@@ -31,7 +31,7 @@ def doctor(ctx: click.Context, /, *, run: str | None, as_json: bool) -> None:
         base = load_settings().runs
     except GlassgateError:  # told among the findings
         base = None
-    findings += examine("engine process", lambda: examine_processes(base))
+    findings += examine("engine process", lambda: examine_processes(base, one_run=run is not None))
     found = find_run(run, base)
     if found is None:
         findings.append(warn("run", "no engine has recorded a run here yet", "start one with GLASSGATE=1"))

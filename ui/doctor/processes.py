@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from controller.engines.plugin import SUPPORTED, read_status, switched_on
 from controller.run_directory import LIVE, list_runs
 from estimator.errors import InputError
-from ui.doctor.finding import OK, Finding, fail, ok, warn
+from ui.doctor.finding import OK, WARN, Finding, fail, ok, warn
 from ui.doctor.installation import plugin_filter, working_folder
 
 if TYPE_CHECKING:
@@ -78,8 +78,11 @@ def environment_of(pid: int) -> dict[str, str] | None:
     return found if "PATH" in found else None  # a process that shows a title of its own puts it there
 
 
-def examine_processes(base: Path | None) -> Iterator[Finding]:
-    """Whether Glassgate is in each engine that runs here, and what keeps it out of those in which it is not."""
+def examine_processes(base: Path | None, *, one_run: bool = False) -> Iterator[Finding]:
+    """Whether Glassgate is in each engine that runs here, and what keeps it out of those in which it is not.
+
+    Where `one_run` was asked about, nothing of another engine is a failure.
+    """
     in_force = _recorded(base)
     for process in engine_processes():
         title = SUPPORTED[process.engine].title
@@ -87,7 +90,8 @@ def examine_processes(base: Path | None) -> Iterator[Finding]:
         if run is not None:
             yield ok(_CHECK, f"{title}, process {process.pid}, is recorded in run {run}")
         else:
-            yield from _kept_out(process, f"{title}, process {process.pid}, runs without Glassgate")
+            for each in _kept_out(process, f"{title}, process {process.pid}, runs without Glassgate"):
+                yield each._replace(state=WARN) if one_run else each
 
 
 def _recorded(base: Path | None) -> dict[int, str]:
