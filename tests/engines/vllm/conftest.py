@@ -15,6 +15,7 @@ os.environ.update(
     VLLM_NO_USAGE_STATS="1",
     VLLM_LOGGING_LEVEL="ERROR",
     VLLM_CPU_KVCACHE_SPACE="1",
+    VLLM_CPU_OMP_THREADS_BIND="nobind",
     HF_HUB_OFFLINE="1",
     TOKENIZERS_PARALLELISM="false",
 )

@@ -35,7 +35,11 @@ class Server:
             "--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port), "--max-model-len", "2048",
             "--enforce-eager", *arguments,
         ]  # fmt: skip
-        chosen = {"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "INFO"}
+        # Not bound to the first core, which every other engine on this machine would be bound to.
+        chosen = {
+            "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "INFO",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        }  # fmt: skip
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 command, cwd=folder, env={**environment, **chosen}, stdout=log, stderr=log, start_new_session=True
@@ -62,6 +66,11 @@ class Server:
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(STOP_SECONDS)
+
+    @property
+    def pid(self) -> int:
+        """The process that serves HTTP; the engine's own is a child of it."""
+        return self._process.pid
 
     def ends_within(self, seconds: float) -> bool:
         """Whether the server ends by itself."""
