@@ -2,6 +2,7 @@
 
 import csv
 import json
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from controller.recorder import Recorder
 from controller.records import Pass, Repeat, decode
 from estimator.batch import BatchEstimator
+from tests.store.engines import wait_until
+from ui.bench.data import read_rows
 from ui.bench.load import MODEL, WAITING, Load
 from ui.bench.soak import Sample, drifts
 
@@ -91,3 +94,24 @@ def test_growth_is_told_by_the_slope():
     assert found["journal"].per_hour == pytest.approx(3600)
     assert found["journal"].greatest == 39
     assert found["database"].per_hour == 0
+
+
+def test_a_soak_that_is_stopped_ends_in_good_order(
+    command: tuple[str, ...], environment: dict[str, str], tmp_path: Path
+):
+    """SIGTERM ends engine and collector, accounts for what was decided, and leaves no folder and no process behind."""
+    home = tmp_path / "tmp"
+    home.mkdir()
+    with subprocess.Popen(
+        [*command, "bench", "--soak", "10", "--rate", "500", "--plot", str(tmp_path / "plots"), "--json"],
+        env={**environment, "TMPDIR": str(home)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        wait_until(lambda: len(read_rows(tmp_path / "plots" / "soak.csv")) >= 1, seconds=60)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    said = json.loads(out)
+    assert said["made"] > 0
+    assert said["unaccounted"] == 0
+    assert said["drifts"] == []
+    assert list(home.iterdir()) == []

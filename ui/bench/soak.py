@@ -21,6 +21,7 @@ from estimator.errors import GlassgateError
 from store.database import reading, wal_bytes
 from store.standing import read_standings
 from ui.bench.load_process import Beat
+from ui.stopping import stopped_by_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,8 @@ EVERY_S: Final = 10.0
 """Seconds between two samples of a long soak."""
 LEAST_SAMPLES: Final = 12
 """So many are taken of a short one."""
+FOR_DRIFTS: Final = 8
+"""From fewer samples no drift can be told."""
 _SETTLE_S: Final = 300.0
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -85,17 +88,19 @@ class Drift(NamedTuple):
 def soak(minutes: float, rate: float, max_bytes: int, took: Callable[[Sample], None]) -> Ending:
     """Decide `rate` times a second for so many minutes beside a collector that keeps its database below `max_bytes`.
 
-    Each sample is told as it is taken. Raises GlassgateError when the engine or the collector ends before its time,
-    and what reading the record raises. The record is gone afterwards.
+    Each sample is told as it is taken. SIGINT or SIGTERM ends it in good order before its time. Raises GlassgateError
+    when the engine or the collector fails, and what reading the record raises. The record is gone afterwards.
     """
     seconds = minutes * 60
     every_s = min(EVERY_S, seconds / LEAST_SAMPLES)
     with (
         tempfile.TemporaryDirectory(prefix="glassgate-soak-") as folder,
-        _engine(folder, rate, seconds, every_s) as engine,
+        _started("ui.bench.load_process", folder, rate, seconds, every_s) as engine,
+        stopped_by_signals(engine.terminate, _interrupt),
     ):
         run = RunDirectory(msgspec.json.decode(_line(engine), type=str))
-        with _collector(run, max_bytes) as collector:
+        words = "collect", run.path, "--max-size", max_bytes
+        with _started("estimator.launch", *words, stdout=subprocess.DEVNULL) as collector:
             began, beat = time.monotonic(), None
             while line := _line(engine):
                 beat = msgspec.json.decode(line, type=Beat)
@@ -110,7 +115,9 @@ def soak(minutes: float, rate: float, max_bytes: int, took: Callable[[Sample], N
 
 
 def drifts(samples: Sequence[Sample]) -> list[Drift]:
-    """How each figure that might grow went, from at least eight samples."""
+    """How each figure that might grow went; nothing of one that was broken off early."""
+    if len(samples) < FOR_DRIFTS:
+        return []
     engine_cpu = _shares([(each.at_s, each.engine_cpu_s) for each in samples])
     collector_cpu = _shares([(each.at_s, each.collector_cpu_s) for each in samples])
     made = _shares([(each.at_s, each.decisions) for each in samples])
@@ -146,24 +153,18 @@ def _shares(points: Sequence[tuple[float, float]]) -> list[float]:
 
 
 @contextmanager
-def _engine(folder: str, rate: float, seconds: float, every_s: float) -> Iterator[subprocess.Popen[str]]:
-    words = [sys.executable, "-P", "-m", "ui.bench.load_process", folder, str(rate), str(seconds), str(every_s)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own module
+def _started(module: str, *arguments: object, stdout: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
+    """A module of ours in a process of its own, which Ctrl-C reaches through us alone; it does not outlive us."""
+    words = [sys.executable, "-P", "-m", module, *map(str, arguments)]
+    with subprocess.Popen(words, stdout=stdout, text=True, process_group=0) as process:  # noqa: S603 - our own module
         try:
             yield process
         finally:
             process.terminate()
 
 
-@contextmanager
-def _collector(run: RunDirectory, max_bytes: int) -> Iterator[subprocess.Popen[bytes]]:
-    """The collector as a service runs it, at our own priority; it ends by itself once the run is over and delivered."""
-    words = [sys.executable, "-P", "-m", "estimator.launch", "collect", str(run.path), "--max-size", str(max_bytes)]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:  # noqa: S603 - our own module
-        try:
-            yield process
-        finally:
-            process.terminate()
+def _interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def _line(process: subprocess.Popen[str]) -> str:
