@@ -14,7 +14,7 @@ from sglang.srt.runtime_context import get_context
 
 HERE = Path(__file__).parent
 # sglang_pass, make_sglang_golden; and what stands beside the tests
-sys.path[:0] = [str(HERE.parents[1] / "controller" / "golden"), str(HERE)]
+sys.path[:0] = [str(HERE.parents[1] / "controller" / "golden"), str(HERE.parent / "support"), str(HERE)]
 
 from serving import HOST_CACHE, Server, answers_to_reference  # noqa: E402 - the folder comes first
 

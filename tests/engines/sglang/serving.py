@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
+
+from http_server import HttpServer, free_port
 
 from controller.engines.plugin import PluginStatus, read_status
 from controller.journal import JournalReader
@@ -28,8 +26,6 @@ from controller.run_directory import RunDirectory, list_runs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-START_SECONDS = 600
-"""However slow the machine is."""
 POOL, CHUNK, PREFILL, SLOTS, PAGE = 4096, 512, 1024, 8, 16
 FLAGS = (
     "--device", "cpu", "--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--disable-cuda-graph",
@@ -48,6 +44,14 @@ def tokens(count: int, seed: int) -> list[int]:
     """Token ids that another seed's do not begin with."""
     draw = random.Random(seed)  # noqa: S311 - prompts, not secrets
     return [draw.randrange(3, 500) for _ in range(count)]
+
+
+def command_of(model: Path, port: int, *flags: str) -> list[str]:
+    """The command of a server."""
+    return [
+        sys.executable, "-m", "sglang.launch_server", "--model-path", str(model), "--host", "127.0.0.1", "--port",
+        str(port), *FLAGS, *flags,
+    ]  # fmt: skip
 
 
 def records_of(run: RunDirectory, kind: type) -> list[Any]:
@@ -72,74 +76,20 @@ def answers_to_reference(server: Server) -> dict[str, list[int]]:
     return {name: answer["output_ids"] for name, answer in server.burst(reference(), clients=12).items()}
 
 
-class Server:
-    """The server with its log and its clients. Ended by its own process id, and so is all that it started."""
+class Server(HttpServer):
+    """SGLang's server under Glassgate's settings, its clients, and the run that is kept of it."""
 
     def __init__(self, model: Path, folder: Path, environment: dict[str, str], *flags: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        port = free_port()
+        super().__init__(command_of(model, port, *flags), folder, environment, port, "/model_info")
         self.home = Path(environment["GLASSGATE_HOME"])
         self.environment = environment
-        self.log = folder / "server.log"
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self.port = int(found.getsockname()[1])
-        command = [
-            sys.executable, "-m", "sglang.launch_server", "--model-path", str(model), "--host", "127.0.0.1", "--port",
-            str(self.port), *FLAGS, *flags,
-        ]  # fmt: skip
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
 
-    def __enter__(self) -> Self:
-        end = time.monotonic() + START_SECONDS
-        while not self.answers("/model_info"):
-            if self.process.poll() is not None or time.monotonic() > end:
-                self.stop()
-                raise AssertionError(self.log.read_text(errors="replace")[-6000:])
-            time.sleep(0.3)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End the server and what it started."""
-        if self.process.poll() is None:
-            self.process.terminate()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(30)
-
-    def answers(self, path: str) -> bool:
-        """Whether a path is served."""
-        try:
-            self.get(path)
-        except OSError:
-            return False
-        return True
-
-    def get(self, path: str) -> str:
-        """The text at a path."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=20) as answer:
-            text: str = answer.read().decode()
-        return text
-
-    def post(self, path: str, body: Any, seconds: float = 120) -> Any:
-        """What is answered to a JSON body. Raises HTTPError for a refusal."""
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=seconds) as answer:  # noqa: S310 - our own server
-            return json.loads(answer.read() or b"null")
-
-    def generate(self, name: str, prompt: Sequence[int], output: int = 8) -> Answer:
+    def generate(self, name: str, prompt: Sequence[int], output: int = 8, **headers: str) -> Answer:
         """One greedy completion of exactly `output` tokens."""
         sampling = {"temperature": 0, "max_new_tokens": output, "ignore_eos": True}
-        answer: Answer = self.post("/generate", {"rid": name, "input_ids": list(prompt), "sampling_params": sampling})
+        body = {"rid": name, "input_ids": list(prompt), "sampling_params": sampling}
+        answer: Answer = self.post("/generate", body, **headers)
         return answer
 
     def burst(self, requests: Iterable[tuple[str, Sequence[int], int]], clients: int = 32) -> dict[str, Answer]:
@@ -187,11 +137,6 @@ class Server:
         answers = self.batch(requests)
         plug.join(60)
         return answers
-
-    def metric(self, name: str) -> float:
-        """The sum of one of the engine's own counters."""
-        lines = [line for line in self.get("/metrics").splitlines() if line.startswith((name + "{", name + " "))]
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
     # What Glassgate keeps of it
 

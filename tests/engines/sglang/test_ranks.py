@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from conftest import server_environment
-from serving import FLAGS, PAGE, START_SECONDS, Server, records_of, tokens
+from http_server import START_SECONDS, HttpServer, free_port
+from serving import PAGE, POOL, Server, command_of, records_of, tokens
 
 from controller.engines.plugin import read_status
 from controller.records import Digest, KnobsInForce, Pass
@@ -23,17 +24,33 @@ if TYPE_CHECKING:
 
 
 TWO = ("--tp-size", "2")
+TRACED = ("--enable-trace", "--otlp-traces-endpoint", "127.0.0.1:9")
+"""The engine carries the trace of each request; where it would send its own spans to, nobody listens."""
 
 
 @pytest.fixture(scope="module")
 def two(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of two ranks with an admin key, a limit on buffers that fits, and the engine's own test retractions."""
+    """A server of two ranks with an admin key, a limit on buffers that fits, traces, and the engine's test retractions.
+
+    What can never fit is refused.
+    """
     folder = tmp_path_factory.mktemp("two")
-    environment = server_environment(folder, on="1", max_buffer_bytes="64MiB") | {
+    environment = server_environment(folder, on="1", max_buffer_bytes="64MiB", can_never="on") | {
         "SGLANG_CPU_OMP_THREADS_BIND": "0|1", "SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "16",
     }  # fmt: skip
-    with Server(tiny_model, folder, environment, *TWO, "--admin-api-key", "of-the-test") as server:
+    with Server(tiny_model, folder, environment, *TWO, *TRACED, "--admin-api-key", "of-the-test") as server:
         yield server
+
+
+def compared(two: Server) -> list[Pass]:
+    """The passes of the first rank, once each of them was compared with the second's and no rank differs."""
+    first, second = ranks_of(two.run)
+    two.until(lambda: read_status(second.path).passes == read_status(first.path).passes, "the same passes")
+    whole = records_of(first, Pass)
+    done = f"SELECT 1 FROM rank_marks WHERE compared >= {whole[-1].number}"
+    two.until(lambda: two.ask(done), "the comparison of every pass")
+    assert two.ask("SELECT count(*) FROM alarms WHERE alarm = 'ranks_differ'") == [(0,)]
+    return whole
 
 
 def test_knobs_change_under_load_on_two_ranks_and_no_rank_differs(two):
@@ -43,20 +60,36 @@ def test_knobs_change_under_load_on_two_ranks_and_no_rank_differs(two):
             two.set_knobs(max_requests=1 + turn % 3, max_extend_tokens=128 * (1 + turn % 2))
             time.sleep(0.4)
     assert two.generate("after", tokens(40, 3), 4)["output_ids"]
-    first, second = sorted(ranks_of(two.run), key=lambda run: run.info.rank)
-    two.until(lambda: read_status(second.path).passes == read_status(first.path).passes, "the same passes")
+    first, second = ranks_of(two.run)
+    whole = compared(two)
+    digests = records_of(second, Digest)
     statuses = [read_status(each.path) for each in (first, second)]
-    whole, digests = records_of(first, Pass), records_of(second, Digest)
     assert [(each.leads, each.ranks, each.group) for each in statuses] == [(True, 2, "dp0"), (False, 2, "dp0")]
     assert records_of(second, Pass) == []
     assert len([each for each in digests if each.digest]) == len(whole) > 20
     assert [each.revision for each in records_of(first, KnobsInForce)] == list(range(7))
     bound = "SELECT 1 FROM decisions d JOIN gates g ON g.id = d.gate WHERE g.gate = 'request_count' AND d.outcome = 3"
     assert two.until(lambda: two.ask(bound), "a limit that bound")
-    compared = f"SELECT 1 FROM rank_marks WHERE compared >= {whole[-1].number}"
-    two.until(lambda: two.ask(compared), "the comparison of every pass")
-    assert two.ask("SELECT count(*) FROM alarms WHERE alarm = 'ranks_differ'") == [(0,)]
     assert len(answers) > 10
+
+
+def test_what_can_never_fit_leaves_both_ranks_alike(two):
+    """Every rank lets the same request go in the same pass; its client is told, the others are served."""
+    others = [(f"beside-{number}", tokens(40, 4_000 + number), 4) for number in range(4)]
+    found = two.burst([("never-two", tokens(POOL - 11, 77), 4), *others])
+    assert found["never-two"]["error"].code == 400
+    assert all(len(found[name]["output_ids"]) == 4 for name, _, _ in others)
+    refused = "SELECT 1 FROM requests WHERE id = 'never-two' AND ended = 'can_never'"
+    two.until(lambda: two.ask(refused), "the refusal")
+    compared(two)
+
+
+def test_the_requests_own_trace_is_in_the_record(two):
+    """With tracing on in the engine a request's queue span stands in the trace that its client sent."""
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    two.generate("traced", tokens(40, 5), 4, traceparent=f"00-{trace}-00f067aa0ba902b7-01")
+    kept = two.until(lambda: two.ask("SELECT traceparent FROM requests WHERE id = 'traced'"), "the request")
+    assert kept[0][0].split("-")[1] == trace
 
 
 def test_the_admin_key_guards_the_knobs(two):
@@ -99,16 +132,13 @@ def test_retractions_are_recorded_with_what_they_gave_back(two):
 
 def refused_start(model: Path, folder: Path, environment: dict[str, str], *flags: str) -> str:
     """What a server says that does not start."""
-    folder.mkdir(exist_ok=True)
-    command = [
-        sys.executable, "-m", "sglang.launch_server", "--model-path", str(model), "--host", "127.0.0.1", "--port", "0",
-        *FLAGS, *flags,
-    ]  # fmt: skip
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=START_SECONDS, check=False
-    )
-    assert done.returncode != 0
-    return done.stdout + done.stderr
+    server = HttpServer(command_of(model, free_port(), *flags), folder, environment, 0, "")
+    try:
+        assert server.ends_within(START_SECONDS), server.log.read_text()[-4000:]
+    finally:
+        server.stop()
+    assert server.process.returncode != 0
+    return server.log.read_text()
 
 
 def test_a_start_is_refused_on_every_rank_when_one_cannot_hold_the_buffers(tiny_model, tmp_path):
