@@ -15,7 +15,7 @@ from estimator.batch import BatchEstimator
 from tests.store.engines import wait_until
 from ui.bench.data import read_rows
 from ui.bench.load import MODEL, WAITING, Load
-from ui.bench.soak import Sample, drifts
+from ui.bench.soak import FOR_DRIFTS, LEAST_SAMPLES, Sample, drifts
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -77,14 +77,14 @@ def test_a_soak_accounts_for_every_decision(glassgate: Run, tmp_path: Path):
     )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    assert said["made"] > 100
+    assert said["made"] > 0
     assert said["made"] == said["kept"] + said["pruned"] + said["lost"]
     with (tmp_path / "plots" / "soak.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == Sample._fields
-    assert 6 <= len(rows) <= 12
+    assert 1 <= len(rows) <= LEAST_SAMPLES
     assert [int(row["decisions"]) for row in rows] == sorted(int(row["decisions"]) for row in rows)
-    assert {each["what"] for each in said["drifts"]} >= {"engine memory", "lag of the database", "journal", "database"}
+    assert bool(said["drifts"]) == (len(rows) >= FOR_DRIFTS)
 
 
 def test_growth_is_told_by_the_slope():
@@ -94,6 +94,8 @@ def test_growth_is_told_by_the_slope():
     assert found["journal"].per_hour == pytest.approx(3600)
     assert found["journal"].greatest == 39
     assert found["database"].per_hour == 0
+    assert set(found) >= {"engine memory", "collector memory", "lag of the database", "write-ahead log"}
+    assert drifts(samples[: FOR_DRIFTS - 1]) == []
 
 
 def test_a_soak_that_is_stopped_ends_in_good_order(

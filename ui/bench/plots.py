@@ -142,7 +142,7 @@ def _soak(rows: list[dict[str, Any]]) -> Figure:
         if panel.log_y:
             axes.set_yscale("log")
         else:
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
         axes.set_ylabel(panel.y)
         _finish(axes)
     panels[-1].set_xlabel("minutes")
