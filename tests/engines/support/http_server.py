@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-START_SECONDS = 600
+START_SECONDS = 1200
 STOP_SECONDS = 60
 """However slow the machine is."""
 
