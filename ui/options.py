@@ -36,7 +36,8 @@ def span_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "--since", metavar="MOMENT", help="From 10m before its end, +10m into it, or 12:03:10 UTC [default: its start]."
     )
     until = click.option("--until", metavar="MOMENT", help="Up to then, written alike [default: its end].")
-    decorated: Callable[..., Any] = since(until(function))
+    rank = click.option("--rank", type=click.IntRange(min=0), help="This rank of the run [default: its lowest].")
+    decorated: Callable[..., Any] = since(until(rank(function)))
     return decorated
 
 

@@ -119,6 +119,21 @@ def test_what_cannot_be_is_one_line(glassgate: Run, recorded: dict):
         assert told in done.stderr.strip().splitlines()[-1]
 
 
+def test_of_several_ranks_one_is_looked_at(glassgate: Run, recorded: dict):
+    """The lowest unless another is named, and it is said which; one that is not there is an error that says so."""
+    with sqlite3.connect(recorded["database"]) as connection:
+        connection.execute("INSERT INTO runs (name, rank) SELECT name, 3 FROM runs")
+    connection.close()
+    done = glassgate("whatif", "--database", recorded["database"])
+    assert done.returncode == 0, done.stderr
+    assert f"run {recorded['run']} (replay, rank 0 of 0, 3): " in done.stderr
+    for command in (("whatif",), ("tune",), ("trace", "export")):
+        done = glassgate(*command, "--database", recorded["database"], "--rank", "3")
+        assert (done.returncode, done.stdout) == (5, "")
+        assert "the record of its start is missing" in done.stderr
+        assert glassgate(*command, "--database", recorded["database"], "--rank", "1").returncode == 7
+
+
 def test_a_record_from_a_newer_version_is_refused(glassgate: Run, recorded: dict):
     """The error names both versions."""
     with sqlite3.connect(recorded["database"]) as connection:

@@ -35,7 +35,8 @@ def trace() -> None:
 @click.option("--ids", is_flag=True, help="Also write the requests' ids; they may name people.")
 @click.option("--database", type=click.Path(path_type=Path), help="Read this database instead of a run's.")
 def export(
-    *, run: str | None, since: str | None, until: str | None, output: Path | None, ids: bool, database: Path | None
+    *, run: str | None, since: str | None, until: str | None, rank: int | None, output: Path | None, ids: bool,
+    database: Path | None,
 ) -> None:  # fmt: skip
     """Write RUN (the newest by default) as a trace: Mooncake JSON lines, one request each.
 
@@ -43,7 +44,7 @@ def export(
     the requests before --since did is written too, as far as it may have left something in the cache.
     """
     with find_record(database, run) as record:
-        recorded = read_recorded(record.database, record.run)
+        recorded = read_recorded(record.database, record.run, rank)
         span = read_span(recorded, since, until)
         steps = _steps(recorded)
         lines = trace_lines(

@@ -98,6 +98,7 @@ def tune(
     study: str,
     since: str | None,
     until: str | None,
+    rank: int | None,
     model: str | None,
     min_fidelity: float,
     output: Path,
@@ -115,7 +116,7 @@ def tune(
     values = read_changes(changes)
     read_saved(output)  # what is wrong with it is told before the search, not after
     with find_record(database, run) as record:
-        recorded, span, steps = open_span(record.database, record.run, since, until, model)
+        recorded, span, steps = open_span(record.database, record.run, rank, since, until, model)
         fixed = with_changes(recorded, span, values)
         question = Question(
             aims=aims,

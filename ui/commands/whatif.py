@@ -46,6 +46,7 @@ def whatif(
     changes: tuple[str, ...],
     since: str | None,
     until: str | None,
+    rank: int | None,
     model: str | None,
     min_fidelity: float,
     kept: bool,
@@ -59,7 +60,7 @@ def whatif(
     """
     values = read_changes(changes)
     with find_record(database, run) as record:
-        recorded, span, steps = open_span(record.database, record.run, since, until, model)
+        recorded, span, steps = open_span(record.database, record.run, rank, since, until, model)
         with ReplayProgress() as told, stopped_by_signals() as stopped:
             found = compare(
                 recorded, span, values, steps, tell=lambda _, standing: told.show(standing),
@@ -79,6 +80,12 @@ def whatif(
         narrate(f"kept as run {run_kept}; look into it with glassgate ui {run_kept}")
 
 
+def told_rank(recorded: Recorded) -> str:
+    """Which rank it is, where there are several; each is replayed by itself."""
+    ranks = ", ".join(map(str, recorded.ranks))
+    return f", rank {recorded.rank} of {ranks}" if len(recorded.ranks) > 1 else ""
+
+
 def read_changes(changes: tuple[str, ...]) -> dict[str, str]:
     """Knobs and values as they were given with --set. Raises UsageError for what is no `KNOB=VALUE`, or said twice."""
     values: dict[str, str] = {}
@@ -94,15 +101,15 @@ def read_changes(changes: tuple[str, ...]) -> dict[str, str]:
 
 
 def open_span(
-    database: Path, run: str | None, since: str | None, until: str | None, model: str | None
+    database: Path, run: str | None, rank: int | None, since: str | None, until: str | None, model: str | None
 ) -> tuple[Recorded, Span, Steps]:
     """A run, the stretch of it that is looked at and how long its steps take; told on stderr."""
-    recorded = read_recorded(database, run)
+    recorded = read_recorded(database, run, rank)
     span = read_span(recorded, since, until)
     steps = steps_of(recorded, model)
     asked = sum(span.since_ns <= each.arrival_ns <= span.until_ns for each in span.requests)
     narrate(
-        f"run {recorded.name} ({recorded.engine}): {duration(span.until_ns - span.since_ns)} with "
+        f"run {recorded.name} ({recorded.engine}{told_rank(recorded)}): {duration(span.until_ns - span.since_ns)} with "
         f"{counted(asked, 'request')}, {span.words}; {steps.words}"
     )
     if recorded.lost_frames:

@@ -51,6 +51,9 @@ class Recorded:
     id: int
     """The number by which the database knows it."""
     name: str
+    rank: int
+    ranks: tuple[int, ...]
+    """Those of the run that the database holds."""
     engine: str
     version: str
     model: str
@@ -153,6 +156,8 @@ def _read(connection: sqlite3.Connection, database: Path, found: StoredRun) -> R
         database=database,
         id=found.id,
         name=found.name,
+        rank=found.rank,
+        ranks=tuple([each.rank for each in stored_runs(connection) if each.name == found.name]),
         engine=engine,
         version=version or "",
         model=model or "",

@@ -56,6 +56,7 @@ class Question:
         return {
             "format": 1,
             "run": recorded.name,
+            "rank": recorded.rank,
             "since_ns": span.since_ns,
             "until_ns": span.until_ns,
             "begin_ns": span.begin_ns,
