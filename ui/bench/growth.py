@@ -21,6 +21,7 @@ from store.database import wal_bytes
 from store.named import NAMED
 from store.queries import run_query
 from store.why import why
+from store.words import size as size_words
 from ui.bench.curves import Point
 from ui.bench.load import KNOBS, MODEL, Load
 from ui.bench.measure import Measurement, Spread, time_us
@@ -149,12 +150,10 @@ def _snapshot(database: Path) -> None:
 
 def _whole(stand: _Stand, database: Path) -> Iterator[Measurement]:
     count, what = stand.decisions, f"{stand.decisions:,} decisions"
-    stored = database.stat().st_size + wal_bytes(database)
     for way, took in ((MADE, stand.made), (TAKEN, stand.taken)):
         note = f"{took.wall_s:,.0f} s, of which {took.cpu_s:,.0f} s CPU"
         yield Measurement(f"{way}, {what}", count / took.wall_s, "decisions/s", note)
         yield Measurement(f"{way}, {what}, by CPU time", count / took.cpu_s, "decisions/s")
     yield Measurement(f"journal, {what}", stand.journal_bytes / count, "bytes/decision", "all records included")
-    yield Measurement(
-        f"SQLite, {what}", stored / count, "bytes/decision", f"{stand.requests / count:.2f} requests each"
-    )
+    note = f"{stand.requests / count:.2f} requests each; beside it a log of {size_words(wal_bytes(database))}"
+    yield Measurement(f"SQLite, {what}", database.stat().st_size / count, "bytes/decision", note)
