@@ -33,6 +33,7 @@ LOOK_COMMANDS: Final = (
     Command("filter", "slash", "filter", "filter", "Filter this panel; ! in front turns the filter round."),
     Command("faults only", "exclamation_mark,f", "faults", "faults", "Show faults alone, or everything."),
     Command("runs", "r", "runs", "runs", "Choose another run or rank."),
+    Command("beside", "B", "beside", "", "Show another run beside this one, such as its what-if, and where they part."),
     Command("raw record", "y", "raw", "raw", "Show the raw record of what the cursor is on."),
     Command("copy as JSON", "c", "copy_json", "", "Copy what the panel shows as JSON."),
     Command("copy as SQL", "C", "copy_sql", "", "Copy SQL for glassgate query that asks for what the panel shows."),

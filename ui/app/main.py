@@ -30,15 +30,18 @@ def run_screen(
     readonly: bool = False,
     ask: Ask | None = None,
     at: str = "",
+    beside: Source | None = None,
 ) -> None:
     """Show the screen until the operator leaves it.
 
     `ask` is what to look at first, by default the run the source names; `at` a time to go to, as the `:` prompt takes
-    it; `theme` follows NO_COLOR and the terminal unless it is given. Raises SystemExit with 128 and the signal's number
-    added when SIGINT, SIGTERM or SIGHUP ended it, the terminal already given back.
+    it; `beside` is another run to be shown beside it at once, and `theme` follows NO_COLOR and the terminal unless it
+    is given. Raises SystemExit with 128 and the signal's number added when SIGINT, SIGTERM or SIGHUP ended it, the
+    terminal already given back.
     """
     reader = Reader(source)
-    app = Glassgate(reader, theme=theme or terminal_theme(), readonly=readonly, ask=ask, at=at)
+    both = None if beside is None else (source, beside)
+    app = Glassgate(reader, theme=theme or terminal_theme(), readonly=readonly, ask=ask, at=at, beside=both)
     run_in_loop(app.run_async)
     if app.return_code is not None and app.return_code > _SIGNALLED:
         raise SystemExit(app.return_code)

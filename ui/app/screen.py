@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from estimator.errors import GlassgateError
 from ui.app.colours import THEMES, theme_name
 from ui.app.commands import APP_COMMANDS
 from ui.app.jump import HINT, Jump, parse_jump
@@ -20,8 +22,10 @@ if TYPE_CHECKING:
     from ui.app.panels.messages import FilterLog, FilterWaiting, NextEvent, OpenPass, OpenRequest, SearchRequest
     from ui.app.prompt import Prompt
     from ui.app.timeline import TimeBar
+    from ui.view.reader import SnapshotReader
     from ui.view.snapshot import Panel as PanelName
     from ui.view.snapshot import RunChoice, Seek
+    from ui.view.source import Source
 
 _SEEKS: Final[dict[str, Seek]] = {"knob": "knob", "fault": "fault", "pass": "pass"}
 _FILTERS: Final[dict[PanelName, str]] = {"live": "pass_filter", "waiting": "waiting_filter", "log": "log_filter"}
@@ -29,7 +33,16 @@ _FILTERS: Final[dict[PanelName, str]] = {"live": "pass_filter", "waiting": "wait
 
 
 class Glassgate(Shell):
-    """The operator's screen."""
+    """The operator's screen. `beside` are two runs to be shown beside each other at once."""
+
+    def __init__(self, reader: SnapshotReader, *, beside: tuple[Source, Source] | None = None, **more: Any) -> None:
+        super().__init__(reader, **more)
+        self._beside_first = beside
+
+    def on_ready(self) -> None:
+        """Two runs were named: show them over the screen of the first."""
+        if self._beside_first is not None:
+            self.show_beside(*self._beside_first)
 
     def action_pause(self) -> None:
         """Rest, or go on."""
@@ -231,6 +244,37 @@ class Glassgate(Shell):
         if choice is not None:
             self.batches.go_to(None)
             self.looking.run(choice)
+
+    def action_beside(self) -> None:
+        """Choose a run to be shown beside this one."""
+        if self.snapshot is None:
+            return
+        head, runs = self.snapshot.head, self.snapshot.runs
+        here = next((each for each in runs if (each.run, each.rank) == (head.run, head.rank)), None)
+        others = tuple(each for each in runs if each is not here)
+        if here is None or not others:
+            self.tell("there is no other run to show beside this one; glassgate whatif --keep makes one of it")
+            return
+        from ui.app.dialogs import RunsDialog  # noqa: PLC0415 - as above
+
+        self.push_screen(RunsDialog(others, ("", 0)), partial(self._put_beside, here))
+
+    def _put_beside(self, here: RunChoice, other: RunChoice | None) -> None:
+        from ui.view.beside_reader import source_of  # noqa: PLC0415 - as above
+
+        if other is None:
+            return
+        try:
+            self.show_beside(source_of(here), source_of(other))
+        except GlassgateError as error:
+            self.tell(str(error))
+
+    def show_beside(self, left: Source, right: Source) -> None:
+        """Two runs beside each other, over the screen."""
+        from ui.app.beside import BesideScreen  # noqa: PLC0415 - as above
+        from ui.view.beside_reader import BesideReader  # noqa: PLC0415 - as above
+
+        self.push_screen(BesideScreen(BesideReader(left, right)))
 
     def action_raw(self) -> None:
         """Show the raw record."""

@@ -31,6 +31,7 @@ WEB_DEFAULT = "127.0.0.1:8000"
 @click.option(
     "--at", metavar="TIME", help="Begin at this moment: 12:03:10 (UTC), +5m into the run, -30 before its end."
 )
+@click.option("--beside", metavar="RUN", help="Show another run or database beside it, and where they part.")
 @click.option("--readonly", is_flag=True, help="Turn off every command that asks for a change.")
 @click.option("--theme", type=click.Choice(["dark", "light", "plain"]), help="Colours [default: as the terminal is].")
 @click.option("--no-colour", "--no-color", "no_colour", is_flag=True, help="The same as --theme plain.")
@@ -55,6 +56,7 @@ def ui(
     record: str | None,
     rank: int | None,
     at: str | None,
+    beside: str | None,
     readonly: bool,
     theme: ThemeName | None,
     no_colour: bool,
@@ -72,20 +74,28 @@ def ui(
     columns, lines = _size(size)
     if screenshot is not None and screenshot.suffix.lower() != ".svg":
         raise UsageError(f"--screenshot {screenshot} is no SVG file; name one that ends in .svg")
+    if beside is not None and (rank is not None or screenshot is not None):
+        raise UsageError(
+            "--beside goes with neither --rank nor --screenshot; name the folder of the rank, such as 7f3a-1, in place "
+            "of the run, and press s on the screen"
+        )
     if web is not None:
-        _serve(web, record, _arguments(record, rank, at, theme), readonly=readonly, allow_changes=allow_changes)
+        _serve(web, record, _arguments(record, rank, at, theme, beside), readonly=readonly, allow_changes=allow_changes)
         return
     with ExitStack() as held:
         source = _open(record, held)
         ask = _ask_for(source, rank)
-        if as_json or (screenshot is None and not on_terminal()):
+        other = None if beside is None else _open(beside, held)
+        if other is not None and (as_json or (screenshot is None and not on_terminal())):
+            _print_beside(source, other, as_json=as_json)
+        elif as_json or (screenshot is None and not on_terminal()):
             _print(source, ask, at or "", as_json=as_json)
         elif screenshot is not None:
             _picture(source, ask, screenshot, (columns, lines), theme, at or "")
         else:
             from ui.app.main import run_screen  # noqa: PLC0415 - Textual is for those who look
 
-            run_screen(source, theme=theme, readonly=readonly, ask=ask, at=at or "")
+            run_screen(source, theme=theme, readonly=readonly, ask=ask, at=at or "", beside=other)
 
 
 def on_terminal() -> bool:
@@ -176,6 +186,27 @@ def _print(source: Source, ask: Ask | None, at: str, *, as_json: bool) -> None:
         click.echo(printable(line))
     narrate("\nThis is no terminal: run `glassgate ui` in one for the screen, or `glassgate ui --web` for a browser.")
 
+def _print_beside(left: Source, right: Source, *, as_json: bool) -> None:
+    """Two runs beside each other as JSON, or where they part in words."""
+    from ui.output import print_json, printable  # noqa: PLC0415 - as above
+    from ui.view.beside import BesideView  # noqa: PLC0415 - as above
+
+    view = BesideView(left, right)
+    try:
+        found = view.read()
+    finally:
+        view.close()
+    if as_json:
+        import msgspec  # noqa: PLC0415 - as above
+
+        print_json(msgspec.to_builtins(found, order="deterministic"))
+        return
+    from ui.app.beside_summary import beside_summary  # noqa: PLC0415 - as above
+
+    for line in beside_summary(found):
+        click.echo(printable(line))
+
+
 
 def _picture(
     source: Source, ask: Ask | None, path: Path, size: tuple[int, int], theme: ThemeName | None, at: str
@@ -204,10 +235,12 @@ def _size(text: str) -> tuple[int, int]:
     return int(columns), int(lines)
 
 
-def _arguments(record: str | None, rank: int | None, at: str | None, theme: ThemeName | None) -> list[str]:
+def _arguments(
+    record: str | None, rank: int | None, at: str | None, theme: ThemeName | None, beside: str | None
+) -> list[str]:
     """The command line of each visitor's screen."""
     words = [sys.executable, "-P", "-m", "ui", "ui"]
-    for name, value in (("--rank", rank), ("--at", at), ("--theme", theme)):
+    for name, value in (("--rank", rank), ("--at", at), ("--theme", theme), ("--beside", beside)):
         if value is not None:
             words.append(f"{name}={value}")
     return words if record is None else [*words, "--", record]
