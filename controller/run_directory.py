@@ -161,6 +161,8 @@ class RunDirectory:
             version = msgspec.json.decode(content, type=_Format).format
             if version <= RUN_FORMAT:
                 return msgspec.json.decode(content, type=RunInfo)
+        except FileNotFoundError:
+            raise RecordError(f"{path} has gone: somebody removed or moved the run's folder; put it back") from None
         except OSError as error:
             raise RecordError(f"{path} cannot be read: {error.strerror}; mend its permissions") from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

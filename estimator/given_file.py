@@ -32,8 +32,28 @@ def read_given_json(name: str | Path) -> Any:
     """The JSON in a file. Raises InputError where it cannot be read, is no JSON or is nested without end."""
     content = read_given(name)
     try:
-        return json.loads(content.decode("utf-8-sig"))
+        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=_no_json)
+    except _TwiceError as twice:
+        raise InputError(
+            f"{name}: the key {shown(twice.args[0])} stands twice in one object; leave one of them"
+        ) from None
     except ValueError as error:
         raise InputError(f"{name}: not JSON ({error})") from None
     except RecursionError:
         raise InputError(f"{name}: not JSON (it is nested too deep)") from None
+
+
+class _TwiceError(Exception):
+    """A key that stands twice in one object; JSON readers take the last one without a word."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _TwiceError(next(name for name in names if names.count(name) > 1))
+    return found
+
+
+def _no_json(word: str) -> None:
+    raise ValueError(f"{word} is no number of JSON's")

@@ -120,6 +120,10 @@ def failures(path: Path) -> Iterator[None]:
 def explained(path: Path, error: sqlite3.Error) -> GlassgateError:
     """The error an operator can mend that a failure of SQLite stands for."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code not in _BUSY and not path.exists():
+        return StorageError(
+            f"database {path} has gone: somebody removed or moved it; begin again, or name another file"
+        )
     if code in _NOT_OURS:
         return RecordError(f"{path} is not a sound SQLite database: {error}; restore it, or name another file")
     if code in _BUSY:
@@ -129,10 +133,10 @@ def explained(path: Path, error: sqlite3.Error) -> GlassgateError:
     if code in _CANNOT_WRITE:
         return StorageError(f"database {path} cannot be opened or written: {error}; name one in a writable folder")
     if code in _DAMAGED:
-        return StorageError(
-            f"database {path} holds something else than Glassgate wrote: {error}; `glassgate db check` looks into it"
-        )
-    return StorageError(f"database {path} failed: {error}; check the disk and the folder's permissions")
+        why = f"holds something else than Glassgate wrote: {error}; `glassgate db check` looks into it"
+    else:
+        why = f"failed: {error}; check the disk and the folder's permissions"
+    return StorageError(f"database {path} {why}")
 
 
 def _open_read_only(path: Path, options: str, busy_ms: int) -> sqlite3.Connection:

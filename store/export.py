@@ -60,7 +60,8 @@ def export(database: Path, folder: Path, *, form: str = "parquet", run: str | No
     if form == "parquet":
         _pyarrow()
     files = {name: folder / f"{name}.{form}" for name in EXPORTED}
-    there = [path.name for path in files.values() if path.exists()]
+    # Those of the other form too: who reads the folder would not know which belong together.
+    there = [path.name for path in files.values() for path in (path, *_in_other_forms(path)) if path.exists()]
     if there:
         raise UsageError(f"{folder} holds {', '.join(there[:3])} already; name another folder or remove them")
     connection = open_for_reading(database)
@@ -74,6 +75,11 @@ def export(database: Path, folder: Path, *, form: str = "parquet", run: str | No
             return tuple(_export_table(connection, name, files[name], form, runs) for name in EXPORTED)
     finally:
         connection.close()
+
+
+def _in_other_forms(file: Path) -> list[Path]:
+    """The files that the same table has in other forms."""
+    return [other for form in FORMATS if (other := file.with_suffix(f".{form}")) != file]
 
 
 def _export_table(

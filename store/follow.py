@@ -38,6 +38,8 @@ STANDING_SECONDS: Final = 1.0
 SHUTDOWN_SECONDS: Final = 5.0
 """The default bound on stopping."""
 
+_CLOSE_SECONDS: Final = 0.5
+"""What letting go takes where nothing more is expected to be delivered."""
 _BUSY_MS: Final = 1_000
 _RETRY_SECONDS: Final = 5.0
 _ENDED_AT_ONCE: Final = 8
@@ -164,6 +166,7 @@ class Follower:
         self._watcher = watcher
         self._alarms: dict[tuple[str, int], dict[str, tuple[int, int]]] = {}
         self._stopped = False
+        self._waited = False
         self._deadline = 0.0
         self._followed: dict[Path, _Followed] = {}
         self._finished: set[Path] = set()
@@ -218,6 +221,7 @@ class Follower:
                 if found != marks:
                     marks, moved_at = found, now
                 if self._plan.once and now - moved_at > self._plan.shutdown_seconds:
+                    self._waited = True
                     return
             moved = self._turn_sqlite()
             if self._retire():
@@ -347,7 +351,9 @@ class Follower:
 
     def _shut_down(self) -> list[str]:
         """Settle within the bound; a line for each sink that did not take everything it should have."""
-        deadline = self._deadline = time.monotonic() + self._plan.shutdown_seconds
+        seconds = self._plan.shutdown_seconds
+        # Who has made no progress for that long already is not waited for as long again.
+        deadline = self._deadline = time.monotonic() + (min(seconds, _CLOSE_SECONDS) if self._waited else seconds)
         for lane in self._lanes.values():
             lane.stop(deadline)
         for lane in self._lanes.values():

@@ -157,7 +157,7 @@ class Pruner:
         self.bytes_left = bytes_in_use(connection)
         self._bytes_a_decision = 0.0
         if dry_run:
-            self._bytes_a_decision = self.bytes_left / max(1, self._number("SELECT count(*) FROM decisions"))
+            self._bytes_a_decision = self._freed_by_a_decision()
 
     def for_age(self, keep_days: float) -> Steps:
         """Drop what ended so many days ago. Runs without a date are left alone."""
@@ -256,6 +256,14 @@ class Pruner:
         return Pruned(
             run.name, run.rank, unit.whole, unit.first_pass, unit.last_pass, passes, decisions, requests, unit.why
         )
+
+    def _freed_by_a_decision(self) -> float:
+        """Bytes that go with a decision: its share of all but what an empty database has, less what ids then take."""
+        decisions = max(1, self._number("SELECT count(*) FROM decisions"))
+        trees = self._number("SELECT count(*) FROM sqlite_master WHERE rootpage > 0") + 1
+        empty = trees * self._number("PRAGMA page_size")
+        requests = min(self._remembered, self._number("SELECT count(*) FROM requests"))
+        return max(0, self.bytes_left - empty - requests * _REMEMBERED_BYTES) / decisions
 
     def _delete(self, unit: _Unit) -> Generator[None, None, tuple[int, int, int]]:
         """Delete in steps, each with its note, and return how many passes, decisions and requests went."""

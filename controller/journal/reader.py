@@ -169,9 +169,16 @@ class JournalReader:
         """Read on until at least one frame is ready; False if there is none yet."""
         while self._segment is not None:
             # Listed before reading: a segment is finished once its successor exists, so its end is then final.
-            successors = list_segments(self._folder, self._segment.number)
+            gone: RecordError | None = None
+            successors: list[SegmentFile] = []
+            try:
+                successors = list_segments(self._folder, self._segment.number)
+            except RecordError as error:  # the folder has gone: what is open is still read to its end, and handed over
+                gone = error
             if self._read_window(self._segment):
                 return True
+            if gone is not None and not self._ready:
+                raise gone
             if not successors:
                 return False
             self._leave_tail()

@@ -34,7 +34,7 @@ def recorded(folder: Path, name: str = "r1", **more: int) -> RunDirectory:
     return RunDirectory(folder / (f"{name}-{rank}" if rank else name))
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait for something that is to happen."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -1,5 +1,6 @@
 """Receivers for OTLP on this machine that answer as a test wants, and a journal to send from."""
 
+import contextlib
 import gzip
 import http.server
 import socket
@@ -32,9 +33,26 @@ def until(condition, seconds=20.0):
 
 
 class _Quiet(http.server.ThreadingHTTPServer):
-    """A server whose clients may go in the middle of an answer."""
+    """A server whose clients may go in the middle of an answer, and whose connections end with it."""
 
     daemon_threads = True
+
+    def __init__(self, *arguments):
+        self._connections = []
+        super().__init__(*arguments)
+
+    def get_request(self):
+        """Take a connection, and remember it."""
+        connection, address = super().get_request()
+        self._connections.append(connection)
+        return connection, address
+
+    def server_close(self):
+        """Let go of the port, and of whoever keeps a connection alive."""
+        super().server_close()
+        for each in self._connections:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request, client_address):
         """Say nothing."""

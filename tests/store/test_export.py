@@ -103,6 +103,14 @@ def test_an_export_does_not_overwrite(recorded, tmp_path):
         export(recorded, tmp_path, form="csv")
 
 
+def test_two_forms_do_not_share_a_folder(recorded, tmp_path):
+    """An export of another form, perhaps of another time or run, is not put between the files of one."""
+    export(recorded, tmp_path, form="csv")
+    with pytest.raises(UsageError, match=r"holds knobs\.csv, .* already; name another folder"):
+        export(recorded, tmp_path, form="parquet")
+    assert not list(tmp_path.glob("*.parquet"))
+
+
 def test_parquet_without_its_library_is_one_line(recorded, tmp_path, monkeypatch):
     """Without pyarrow Parquet is refused with the extra that brings it, and CSV works."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -108,6 +108,16 @@ def test_a_clock_set_back_prunes_nothing(database, world):
     assert prune(database, keep_days=0, now_ns=BEGAN_NS - DAY_NS).dropped == ()
 
 
+def test_a_dry_run_knows_what_an_empty_database_takes(database, world):
+    """Where almost everything would go, what would be left is told within a quarter, not as next to nothing."""
+    for day, name in enumerate(("monday", "tuesday", "wednesday")):
+        recorded(world, database, name, 400, wall_ns=BEGAN_NS + day * DAY_NS, end=True)
+    plan = prune(database, max_bytes=1, dry_run=True, now_ns=BEGAN_NS + 3 * DAY_NS)
+    done = prune(database, max_bytes=1, now_ns=BEGAN_NS + 3 * DAY_NS)
+    assert len(plan.dropped) == len(done.dropped)
+    assert 0.75 * done.bytes_after < plan.bytes_after < 1.25 * done.bytes_after
+
+
 def test_size_takes_the_oldest_first_and_gives_the_room_back(database, world):
     """For size the oldest ended runs go first, then the oldest passes of what is left; the file becomes smaller."""
     for day, name in enumerate(("monday", "tuesday", "wednesday")):

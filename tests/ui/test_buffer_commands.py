@@ -62,6 +62,7 @@ def test_what_fits_a_limit_really_fits_it(glassgate: Run, case: Path):
     ("content", "code", "words"),
     [
         ("[", 4, "not JSON"),
+        ('{"model": "deepseek-v3.2", "requests": [[0, 1]], "requests": [[0, 2]]}', 4, "'requests' stands twice"),
         ('{"requests": []}', 4, "model is missing"),
         ('{"model": "deepseek-v3.2", "requests": [[0]]}', 4, "requests"),
         ('{"model": "deepseek-v3.2", "requests": [[0, -1]]}', 4, "-1"),

@@ -112,6 +112,17 @@ def test_where_sinks_stand_is_shown(glassgate: Run, recorded: RunDirectory):
     assert not (recorded.journal / "cursors" / "otlp").exists()
 
 
+def test_a_run_that_cannot_be_read_is_not_left_out_of_the_status(glassgate: Run, recorded: RunDirectory):
+    """Of a folder with a damaged run.json the other runs are told, the damaged one is named, and the code is 5."""
+    damaged = recorded.path.parent / "damaged"
+    damaged.mkdir()
+    (damaged / "run.json").write_text("{")
+    done = glassgate("collect", str(recorded.path.parent), "--status", "--json")
+    assert done.returncode == 5
+    assert {each["run"] for each in json.loads(done.stdout)} == {recorded.info.run_id}
+    assert f"1 run cannot be told of: {damaged / 'run.json'} is not a run's" in done.stderr
+
+
 def test_a_second_collector_is_refused(glassgate: Run, recorded: RunDirectory):
     """A run that somebody else collects is one clear line and exit code 6."""
     with recorded.hold_collector_lock():

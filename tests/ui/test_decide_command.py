@@ -41,6 +41,12 @@ def test_the_table_shows_every_decision_and_what_closed_the_pass(glassgate: Run,
     ("content", "code", "words"),
     [
         ("{", 4, "not JSON"),
+        (
+            '{"queue": [], "knobs": {"max_requests": 1, "page_size": 1, "max_requests": 2}}',
+            4,
+            "'max_requests' stands twice",
+        ),
+        ('{"new_token_ratio": NaN}', 4, "not JSON (NaN is no number of JSON's)"),
         ("[" * 100_000, 4, "not JSON"),
         ('{"foo": 1}', 4, "`foo`"),
         ('{"queue": [{"id": "a", "prompt_tokens": -4}]}', 4, "queue[0].prompt_tokens is -4"),

@@ -13,12 +13,12 @@ import click
 import msgspec
 
 from controller.run_directory import RunDirectory, list_runs
-from estimator.errors import RecordError, UsageError
+from estimator.errors import GlassgateError, RecordError, UsageError
 from store.follow import SHUTDOWN_SECONDS, Follower, Plan
 from store.otel_environment import check_environment
 from store.retention import DEFAULT_MAX_BYTES
 from store.standing import SinkStanding, read_standings
-from store.words import size
+from store.words import counted, size
 from ui.cli import INTERRUPTED
 from ui.options import Bytes, Finite, json_option
 from ui.output import narrate, print_json, print_table
@@ -105,7 +105,10 @@ def collect(
         return database_of(run) if database is None else database
 
     if status:
-        _show(_standings(found, database_for), as_json=as_json)
+        standings, unread = _standings(found, database_for)
+        _show(standings, as_json=as_json)
+        if unread:
+            raise RecordError(f"{counted(len(unread), 'run')} cannot be told of: {unread[0]}")
         return
     logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # failures are counted and told by us
     logging.getLogger("opentelemetry").propagate = False
@@ -134,7 +137,7 @@ def collect(
             if metrics is not None:
                 metrics.shutdown(max(0.1, follower.seconds_left))
     if as_json:
-        print_json(msgspec.to_builtins(_standings(found, database_for)))
+        print_json(msgspec.to_builtins(_standings(found, database_for)[0]))
     if signal.SIGINT in seen:
         ctx.exit(INTERRUPTED)
 
@@ -176,9 +179,20 @@ def _say(line: str) -> None:
     click.echo(f"glassgate: {line}", err=True)
 
 
-def _standings(found: RunDirectory | Path, database_for: Callable[[RunDirectory], Path]) -> list[SinkStanding]:
-    runs = [found] if isinstance(found, RunDirectory) else [listed.run for listed in list_runs(found) if listed.info]
-    return [standing for run in runs for standing in read_standings(run, database_for(run))]
+def _standings(
+    found: RunDirectory | Path, database_for: Callable[[RunDirectory], Path]
+) -> tuple[list[SinkStanding], list[GlassgateError]]:
+    """Where each sink of each run stands, and why the rest cannot be read. Raises RecordError for one run alone."""
+    if isinstance(found, RunDirectory):
+        return read_standings(found, database_for(found)), []
+    standings: list[SinkStanding] = []
+    unread: list[GlassgateError] = []
+    for listed in list_runs(found):
+        try:
+            standings += read_standings(listed.run, database_for(listed.run))
+        except GlassgateError as error:
+            unread.append(error)
+    return standings, unread
 
 
 def _show(standings: list[SinkStanding], *, as_json: bool) -> None:

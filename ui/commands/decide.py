@@ -1,15 +1,11 @@
 """`glassgate decide`: one pass on a case written by hand."""
 
-import codecs
 from typing import Any
 
 import click
-import msgspec
 
 from controller.case import decide as decide_case
-from controller.whole_file import decode_json
-from estimator.errors import InputError
-from estimator.given_file import read_given
+from estimator.given_file import read_given_json
 from ui.options import json_option
 from ui.output import cell, data, print_json, print_table
 
@@ -24,20 +20,11 @@ def decide(case: str, table: bool, as_json: bool) -> None:
     CASE.json may be - for standard input. The keys of a case and of the answer are in docs/decide.md. The answer is
     JSON; --table prints it for people.
     """
-    answer = decide_case(read_json(case))
+    answer = decide_case(read_given_json(case))
     if as_json or not table:
         print_json(answer)
     else:
         _print_tables(answer)
-
-
-def read_json(name: str) -> Any:
-    """The JSON in a file, or on standard input for `-`. Raises InputError when it cannot be read or is no JSON."""
-    content = read_given(name)
-    try:
-        return decode_json(content.removeprefix(codecs.BOM_UTF8), object)
-    except msgspec.DecodeError as error:
-        raise InputError(f"{name}: not JSON: {error}") from None
 
 
 def _print_tables(answer: dict[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """Lines of a trace file, plain or gzip, and the checks that every format shares."""
 
-import gzip
 import io
 import json
 import math
@@ -15,11 +14,45 @@ from estimator.errors import InputError
 
 MAX_LINE_BYTES: Final = 16 << 20
 MAX_ID_CHARACTERS: Final = 200
+_GZIP: Final = 31  # what zlib calls a gzip file with its checksum
 _PATIENCE: Final = 64  # how many times MAX_LINE_BYTES are passed over for the end of a line
 
 
 class BadLineError(Exception):
     """What is wrong with one line: field, value and what was expected."""
+
+
+class _Unpacked(io.RawIOBase):
+    """What a gzip file holds, handed over as far as it can be unpacked before its damage is raised.
+
+    GzipFile gathers a buffer first, and what it had of it is lost with the error.
+    """
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        self._file = file
+        self._unpack = zlib.decompressobj(_GZIP)
+        self._packed = b""
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Put the next bytes into buffer; 0 at the end. Raises EOFError where the file is cut short, zlib.error."""
+        while True:
+            self._packed = self._packed or self._file.read1(1 << 16)
+            if self._unpack.eof:  # several gzip files one behind the other are one; zeros fill up a tape
+                self._packed = self._packed.lstrip(b"\0")
+                if not self._packed:
+                    return 0
+                self._unpack = zlib.decompressobj(_GZIP)
+            elif not self._packed:
+                raise EOFError("it ends in the middle of what was packed")
+            found = self._unpack.decompress(self._packed, len(buffer))
+            self._packed = self._unpack.unconsumed_tail or self._unpack.unused_data
+            if found:
+                buffer[: len(found)] = found
+                return len(found)
 
 
 class Lines:
@@ -42,7 +75,7 @@ class Lines:
             raise InputError(f"{name}: cannot be read ({error.strerror}); name a readable trace file") from None
         self._stream: io.BufferedIOBase = self._file
         if packed:
-            self._stream = io.BufferedReader(gzip.GzipFile(fileobj=self._file), 1 << 16)
+            self._stream = io.BufferedReader(_Unpacked(self._file), 1 << 16)
 
     def fraction_read(self) -> float:
         """Which part of the file was read, from 0 to 1."""

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import threading
+import zlib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -272,6 +273,31 @@ def test_truncated_gzip_is_an_error_after_what_could_be_read(tmp_path: Path) -> 
     with open_trace(path, skip_bad_lines=True) as workload:
         assert len(list(workload)) == count
         assert workload.skipped.count == 1
+
+
+@pytest.mark.parametrize("level", [0, 9])
+def test_a_gzip_file_cut_short_yields_every_whole_line(tmp_path: Path, level: int) -> None:
+    """Also of a file shorter than one block of the compressor, every line that can be unpacked is a request."""
+    text = "\n".join(line(timestamp=i, id=f"{i * 7919 % 10007}") for i in range(200)).encode()
+    packed = gzip.compress(text, level)
+    path = tmp_path / "t.gz"
+    for kept in (len(packed) // 2, len(packed) - 9, len(packed) - 1):
+        path.write_bytes(packed[:kept])
+        whole = zlib.decompressobj(31).decompress(packed[:kept]).count(b"\n")
+        assert whole
+        with open_trace(path, skip_bad_lines=True) as workload:
+            assert len(list(workload)) >= whole
+            assert workload.skipped.count == 1
+
+
+def test_several_gzip_files_in_one_are_one_trace(tmp_path: Path) -> None:
+    """As gzip itself has it, what was packed in parts is read as one, zeros behind it are passed over."""
+    path = tmp_path / "t.gz"
+    path.write_bytes(
+        b"".join(gzip.compress(f"{line(timestamp=i, id=str(i))}\n".encode()) for i in range(9)) + bytes(512)
+    )
+    with open_trace(path) as workload:
+        assert [each.id for each in workload] == [str(i) for i in range(9)]
 
 
 @pytest.mark.parametrize("damage", [b"\x1f\x8b", b"\x1f\x8bgarbage", gzip.compress(b"")[:-4]])
