@@ -1,6 +1,7 @@
 # make demo   set up and run the main job: replay a workload, keep every decision, explain some
 # make test   set up, lint and test
 # make engines  install SGLang and vLLM, each in an environment of its own under .engines, and test against them
+# make faults  faults done on purpose, many times (half an hour or more); rewrites the table in docs/reliability.md
 # make lint   ruff, mypy, import contracts
 # make bench  the admission benchmark (takes a minute or two; numbers are for reading, never asserted)
 # make side-by-side  our costs against SGLang's and vLLM's own, OpenTelemetry's and SQLite's, all in one run
@@ -11,7 +12,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test engines lint bench side-by-side docs site picture clean
+.PHONY: demo test engines faults lint bench side-by-side docs site picture clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.ready: pyproject.toml
@@ -29,6 +30,11 @@ test: $(VENV)/.ready lint
 # ENGINES=FOLDER puts the environments elsewhere; ENGINE_PYTHON names a Python 3.11.
 engines:
 	tests/engines/run.sh
+
+# ROUNDS of each kill; SEED of every random choice, a new one without it.
+ROUNDS ?= 200
+faults: $(VENV)/.ready
+	nice -n 10 $(BIN)/python -m tests.faults.run --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

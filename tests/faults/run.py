@@ -1,0 +1,108 @@
+"""The long form of the fault tests, and the table of what came of it.
+
+    python -m tests.faults.run [--rounds 200] [--seed N] [--engines FOLDER] [--only WORDS] [--no-engines]
+
+It runs the tests of this folder with so many rounds, then kills each real engine that is installed under FOLDER, and
+rewrites the table in docs/reliability.md from what the tests noted. Where a test fails the table stays as it was.
+"""
+
+import argparse
+import datetime as dt
+import json
+import os
+import platform
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "reliability.md"
+BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
+ENGINES = ("sglang", "vllm")
+
+
+def main() -> int:
+    """Run everything; 0 where nothing failed."""
+    parser = argparse.ArgumentParser(description="Faults done on purpose, many times; rewrites docs/reliability.md.")
+    parser.add_argument("--rounds", type=int, default=200, help="rounds of each kill (200)")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="of every random choice")
+    parser.add_argument("--engines", type=Path, default=ROOT / ".engines", help="where `make engines` put them")
+    parser.add_argument("--no-engines", action="store_true", help="leave the real engines out")
+    parser.add_argument("--only", default="", help="tests by name, as pytest's -k has it; the table is not rewritten")
+    asked = parser.parse_args()
+    say(f"faults: --rounds {asked.rounds} --seed {asked.seed}")
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        notes = Path(folder) / "notes"
+        environment = {
+            **os.environ,
+            "FAULTS_ROUNDS": str(asked.rounds),
+            "FAULTS_SEED": str(asked.seed),
+            "FAULTS_NOTES": str(notes),
+        }
+        words = [sys.executable, "-m", "pytest", "-v", "tests/faults", *(["-k", asked.only] if asked.only else [])]
+        failed = subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode
+        left_out = []
+        for engine in () if asked.no_engines or asked.only else ENGINES:
+            found = kill_engine(engine, asked.engines / engine, environment)
+            failed = failed or (found or 0)
+            left_out += [engine] if found is None else []
+        rows = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
+    for row in rows:
+        say(json.dumps(row))
+    if failed:
+        say(f"faults: failed, so {PAGE.relative_to(ROOT)} stays as it was; try again with --seed {asked.seed}")
+        return 1
+    if asked.only:
+        return 0
+    rewrite(rows, asked.seed, asked.rounds, time.monotonic() - began, left_out)
+    return 0
+
+
+def say(line: str) -> None:
+    """Tell it at once, also into a pipe."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def kill_engine(engine: str, environment_of: Path, environment: dict[str, str]) -> int | None:
+    """Run the kills of a real engine in its own environment; None, said loudly, where it is not installed."""
+    if not (environment_of / ".ready").exists():
+        say(f"\n######## NOT TESTED: kill -9 of {engine}\n######## it is not under {environment_of}; `make engines`\n")
+        return None
+    words = [
+        str(environment_of / "bin" / "python"), "-m", "pytest", "-c", "tests/engines/pytest.ini", "--rootdir", ".",
+        f"tests/engines/{engine}/test_killed.py", "-v",
+    ]  # fmt: skip
+    return subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode
+
+
+def rewrite(rows: list[dict[str, Any]], seed: int, rounds: int, seconds: float, left_out: list[str]) -> None:
+    """Put the figures between the marks of the page."""
+    lines = [
+        f"Measured on {dt.datetime.now(dt.UTC):%Y-%m-%d} by `make faults ROUNDS={rounds} SEED={seed}` in "
+        f"{seconds / 60:,.0f} minutes, with Python {platform.python_version()} on a virtual machine with "
+        f"{os.cpu_count()} {platform.machine()} cores that other work kept busy."
+        + "".join(f" {each} was not installed." for each in left_out),
+        "",
+        "| fault | how | times | decisions compared | frames lost, all counted | told twice | what else was seen |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda each: each["place"]):
+        seen = [row["remark"], *(f"{what}: {count:,}" for what, count in row["extra"].items())]
+        lines.append(
+            f"| {row['fault']} | {row['how']} | {row['times']:,} {row['unit']} | {row['decisions']:,} | "
+            f"{row['lost_frames']:,} | {row['doubled']:,} | {'; '.join(each for each in seen if each)} |"
+        )
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n\n{END}{after}", encoding="utf-8")
+    say(f"faults: {PAGE.relative_to(ROOT)} has the figures")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
