@@ -1,9 +1,10 @@
 """The long form of the fault tests, and the table of what came of it.
 
-    python -m tests.faults.run [--rounds 200] [--seed N] [--engines FOLDER] [--only WORDS] [--no-engines]
+    python -m tests.faults.run [--rounds 200] [--seed N] [--jobs N] [--engines FOLDER] [--only WORDS] [--no-engines]
 
-It runs the tests of this folder with so many rounds, then kills each real engine that is installed under FOLDER, and
-rewrites the table in docs/reliability.md from what the tests noted. Where a test fails the table stays as it was.
+It runs each test of this folder in a process of its own with so many rounds, kills each real engine that is installed
+under FOLDER, and rewrites the table in docs/reliability.md from what the tests noted. Where a test fails the table
+stays as it was.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
 ENGINES = ("sglang", "vllm")
+PYTEST = (sys.executable, "-m", "pytest")
 
 
 def main() -> int:
@@ -32,11 +35,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="of every random choice")
     parser.add_argument("--engines", type=Path, default=ROOT / ".engines", help="where `make engines` put them")
     parser.add_argument("--no-engines", action="store_true", help="leave the real engines out")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tests at the same time (one a core)")
     parser.add_argument("--only", default="", help="tests by name, as pytest's -k has it; the table is not rewritten")
     asked = parser.parse_args()
     say(f"faults: --rounds {asked.rounds} --seed {asked.seed}")
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder, ThreadPoolExecutor(asked.jobs) as pool:
         notes = Path(folder) / "notes"
         environment = {
             **os.environ,
@@ -44,13 +48,15 @@ def main() -> int:
             "FAULTS_SEED": str(asked.seed),
             "FAULTS_NOTES": str(notes),
         }
-        words = [sys.executable, "-m", "pytest", "-v", "tests/faults", *(["-k", asked.only] if asked.only else [])]
-        failed = subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode
+        commands = [[*PYTEST, each] for each in tests_of(asked.only)]
         left_out = []
         for engine in () if asked.no_engines or asked.only else ENGINES:
-            found = kill_engine(engine, asked.engines / engine, environment)
-            failed = failed or (found or 0)
-            left_out += [engine] if found is None else []
+            command = kill_engine(engine, asked.engines / engine)
+            if command is None:
+                left_out.append(engine)
+            else:
+                commands.append(command)
+        failed = sum(pool.map(lambda command: run(command, environment), commands))
         rows = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
     for row in rows:
         say(json.dumps(row))
@@ -69,16 +75,32 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def kill_engine(engine: str, environment_of: Path, environment: dict[str, str]) -> int | None:
-    """Run the kills of a real engine in its own environment; None, said loudly, where it is not installed."""
+def tests_of(words: str) -> list[str]:
+    """The tests of this folder that have such words in their names."""
+    command = [*PYTEST, "tests/faults", "--collect-only", "-q", *(["-k", words] if words else [])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+def run(command: list[str], environment: dict[str, str]) -> int:
+    """Run one test to its end; 1 if it failed, which is told with all that it said."""
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    word = "failed" if done.returncode else "passed"
+    say(f"faults: {word} in {time.monotonic() - began:.0f} s: {command[-1]}")
+    if done.returncode:
+        say(done.stdout + done.stderr)
+    return int(done.returncode != 0)
+
+
+def kill_engine(engine: str, environment_of: Path) -> list[str] | None:
+    """The test that kills a real engine, in its own environment; None, said loudly, where it is not installed."""
     if not (environment_of / ".ready").exists():
         say(f"\n######## NOT TESTED: kill -9 of {engine}\n######## it is not under {environment_of}; `make engines`\n")
         return None
-    words = [
-        str(environment_of / "bin" / "python"), "-m", "pytest", "-c", "tests/engines/pytest.ini", "--rootdir", ".",
-        f"tests/engines/{engine}/test_killed.py", "-v",
-    ]  # fmt: skip
-    return subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode
+    python = str(environment_of / "bin" / "python")
+    return [python, "-m", "pytest", "-c", "tests/engines/pytest.ini", "--rootdir", ".",
+            f"tests/engines/{engine}/test_killed.py"]  # fmt: skip
 
 
 def rewrite(rows: list[dict[str, Any]], seed: int, rounds: int, seconds: float, left_out: list[str]) -> None:
