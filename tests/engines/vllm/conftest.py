@@ -52,9 +52,7 @@ def glassgate(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
 
 
 @pytest.fixture
-def scene(
-    glassgate: Callable[..., None], tiny_model: Path, home: Path
-) -> Iterator[Callable[..., tuple[Any, reading.Record]]]:
+def scene(glassgate: Callable[..., None], tiny_model: Path) -> Iterator[Callable[..., tuple[Any, reading.Record]]]:
     """A watched scheduler of the real class and its record: `scene(blocks, knobs, stock=..., **engine arguments)`."""
     made: list[Any] = []
 
@@ -62,16 +60,11 @@ def scene(
         blocks: int = 1000, knobs: dict[str, Any] | None = None, *, stock: type | None = None, **arguments: Any
     ) -> tuple[Any, reading.Record]:
         glassgate(**(knobs or {}))
-        chosen = GlassgateScheduler if stock is None else start_class(stock)
+        chosen = GlassgateScheduler if stock is None else with_glassgate(stock)
         scheduler = bare.build(chosen, bare.configure(str(tiny_model), **arguments), blocks)
         made.append(scheduler)
-        return scheduler, reading.Record(home, scheduler)
+        return scheduler, reading.Record(scheduler)
 
     yield make
     for scheduler in made:
         scheduler.shutdown()
-
-
-def start_class(stock: type) -> type:
-    """A subclass of vLLM's scheduler with Glassgate in it."""
-    return with_glassgate(stock)

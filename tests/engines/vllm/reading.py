@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 class Record:
     """The record of one scheduler so far."""
 
-    def __init__(self, home: Path, scheduler: Any) -> None:
-        self._home = home
+    def __init__(self, scheduler: Any) -> None:
         self._watch = scheduler._glassgate
 
     @property
