@@ -47,7 +47,7 @@ class Turn(NamedTuple):
 
 def engine_of(server: Server) -> psutil.Process:
     """The server's process that schedules and computes."""
-    children = psutil.Process(server.pid).children(recursive=True)
+    children = psutil.Process(server.process.pid).children(recursive=True)
     return next(each for each in children if "EngineCore" in " ".join(each.cmdline()))
 
 
