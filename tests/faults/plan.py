@@ -60,7 +60,8 @@ class Tally:
 
     def note(self) -> None:
         """Add the row to the file of notes, if one is asked for; and say it."""
-        row = self.__dict__
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
+        row = {"test": test, "rounds": ROUNDS, "seed": SEED, **self.__dict__}
         print(json.dumps(row))  # noqa: T201 - pytest shows it with -rA, and where a later assertion fails
         path = os.environ.get("FAULTS_NOTES")
         if path:

@@ -1,10 +1,10 @@
 """The long form of the fault tests, and the table of what came of it.
 
-    python -m tests.faults.run [--rounds 200] [--seed N] [--jobs N] [--engines FOLDER] [--only WORDS] [--no-engines]
+    python -m tests.faults.run [--rounds 200] [--seed N] [--jobs N] [--engines FOLDER] [--only WORDS] [--notes FILE]
 
 It runs each test of this folder in a process of its own with so many rounds, kills each real engine that is installed
 under FOLDER, and rewrites the table in docs/reliability.md from what the tests noted. Where a test fails the table
-stays as it was.
+stays as it was; with a file of notes the next call with the same rounds and seed goes on where it ended.
 """
 
 import argparse
@@ -35,29 +35,31 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="of every random choice")
     parser.add_argument("--engines", type=Path, default=ROOT / ".engines", help="where `make engines` put them")
     parser.add_argument("--no-engines", action="store_true", help="leave the real engines out")
+    parser.add_argument("--notes", type=Path, help="keep there what the tests note, and do not do again what is there")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tests at the same time (one a core)")
     parser.add_argument("--only", default="", help="tests by name, as pytest's -k has it; the table is not rewritten")
     asked = parser.parse_args()
     say(f"faults: --rounds {asked.rounds} --seed {asked.seed}")
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder, ThreadPoolExecutor(asked.jobs) as pool:
-        notes = Path(folder) / "notes"
+        notes = asked.notes.absolute() if asked.notes else Path(folder) / "notes"
+        done = {row["test"] for row in rows_of(notes, asked.rounds, asked.seed)}
         environment = {
             **os.environ,
             "FAULTS_ROUNDS": str(asked.rounds),
             "FAULTS_SEED": str(asked.seed),
             "FAULTS_NOTES": str(notes),
         }
-        commands = [[*PYTEST, each] for each in tests_of(asked.only)]
+        commands = [[*PYTEST, each] for each in tests_of(asked.only) if each not in done]
         left_out = []
         for engine in () if asked.no_engines or asked.only else ENGINES:
             command = kill_engine(engine, asked.engines / engine)
             if command is None:
                 left_out.append(engine)
-            else:
+            elif not any(each.startswith(command[-1]) for each in done):
                 commands.append(command)
         failed = sum(pool.map(lambda command: run(command, environment), commands))
-        rows = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
+        rows = rows_of(notes, asked.rounds, asked.seed)
     for row in rows:
         say(json.dumps(row))
     if failed:
@@ -73,6 +75,12 @@ def say(line: str) -> None:
     """Tell it at once, also into a pipe."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+def rows_of(notes: Path, rounds: int, seed: int) -> list[dict[str, Any]]:
+    """What the tests noted with so many rounds and that seed."""
+    rows = [json.loads(line) for line in notes.read_text(encoding="utf-8").splitlines()] if notes.exists() else []
+    return [row for row in rows if (row["rounds"], row["seed"]) == (rounds, seed)]
 
 
 def tests_of(words: str) -> list[str]:
