@@ -3,6 +3,7 @@
 What a request asks is judged in `controller.knob_turning`; here only its shape as a file is.
 """
 
+import errno
 import json
 import os
 import secrets
@@ -41,13 +42,20 @@ def leave_request(folder: Path, content: Mapping[str, Any]) -> str:
     """
     name = f"{time.time_ns():020d}-{os.getpid()}-{secrets.token_hex(4)}.json"
     try:
-        folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        _make_folder(folder)
         write_whole(folder / name, json.dumps(dict(content)).encode() + b"\n")
     except OSError as error:
         raise StorageError(
             f"no request can be left in {folder}: {error.strerror}; free space or run as the engine's user"
         ) from None
     return name
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder of requests. Raises OSError, also for a link, which may lead where its maker cannot write."""
+    folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link")
 
 
 def withdraw_request(folder: Path, name: str) -> bool:

@@ -21,12 +21,12 @@ class LivenessLock:
     """Holds the lock at path (made if missing, owner-only) until released or until the process ends.
 
     A process forked from the holder does not hold it. Raises StorageError if another process holds it or the file
-    cannot be opened.
+    cannot be opened; one that is a link to another is not, since it would be written to.
     """
 
     def __init__(self, path: Path) -> None:
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, FILE_MODE)
         except OSError as error:
             raise StorageError(f"lock {path} cannot be opened: {error.strerror}; make its folder writable") from None
         for _ in range(_TRIES):
@@ -65,7 +65,7 @@ _held: WeakSet[LivenessLock] = WeakSet()
 def is_held(path: Path) -> bool:
     """Whether a living process holds the lock at path. Raises StorageError if the file is there but not readable."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
         return False
     except OSError as error:

@@ -14,7 +14,7 @@ import msgspec
 
 from controller.knob_requests import KnobRequest, leave_request, take_requests, withdraw_request
 from controller.liveness import LivenessLock, is_held
-from controller.whole_file import FOLDER_MODE, make_folders, write_whole
+from controller.whole_file import FOLDER_MODE, decode_json, make_folders, read_small, write_whole
 from estimator.errors import NotFoundError, RecordError, StorageError, UsageError
 
 RUN_FORMAT = 1
@@ -157,19 +157,29 @@ class RunDirectory:
         """What run.json says at this moment; raises RecordError if it cannot be read as that."""
         path = self.path / "run.json"
         try:
-            content = path.read_bytes()
-            version = msgspec.json.decode(content, type=_Format).format
+            content = read_small(path)
+            version = decode_json(content, _Format).format
             if version <= RUN_FORMAT:
-                return msgspec.json.decode(content, type=RunInfo)
+                return decode_json(content, RunInfo)
         except FileNotFoundError:
             raise RecordError(f"{path} has gone: somebody removed or moved the run's folder; put it back") from None
         except OSError as error:
             raise RecordError(f"{path} cannot be read: {error.strerror}; mend its permissions") from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except msgspec.DecodeError as error:
             raise RecordError(f"{path} is not a run's: {error}; restore it or remove the folder") from None
         raise RecordError(
             f"{path} has format version {version}, this Glassgate reads up to {RUN_FORMAT}; use the one that wrote it"
         )
+
+    @property
+    def stranger(self) -> int | None:
+        """The user, neither root nor us, to whom the folder or its run.json belongs; None where it is nobody."""
+        with contextlib.suppress(OSError):
+            for path in (self.path, self.path / "run.json"):
+                owner = path.stat().st_uid
+                if owner not in {0, os.geteuid()}:
+                    return owner
+        return None
 
     @property
     def state(self) -> RunState:
@@ -208,7 +218,16 @@ class RunDirectory:
         return LivenessLock(self.path / "engine.lock")
 
     def hold_collector_lock(self) -> LivenessLock:
-        """Say that this process collects the run's journal; raises StorageError if another one does."""
+        """Say that this process collects the run's journal; raises StorageError if another one does.
+
+        Whoever collects writes where the run's folder says, so one of another user's is not collected.
+        """
+        stranger = self.stranger
+        if stranger is not None:
+            raise StorageError(
+                f"run {self.path} belongs to user {stranger}, and nothing is written where another user's run says; "
+                "collect it as that user"
+            )
         return LivenessLock(self.path / "collector.lock")
 
     def leave_request(self, content: Mapping[str, Any]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
-from contextlib import contextmanager
+import stat
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from controller.whole_file import FILE_MODE
@@ -36,6 +38,7 @@ def open_for_writing(path: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connectio
     not ours or newer, StorageError where it cannot be written.
     """
     try:
+        _refuse_strange_link(path)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
     except OSError as error:
         raise StorageError(
@@ -58,6 +61,14 @@ def open_for_writing(path: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connectio
         connection.execute(f"PRAGMA journal_size_limit = {_WAL_KEPT_BYTES}")
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         return connection
+
+
+def _refuse_strange_link(path: Path) -> None:
+    """Raise OSError for a link that belongs to another user: it would have us write where that user wants."""
+    with suppress(FileNotFoundError):
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode) and status.st_uid not in {0, os.geteuid()}:
+            raise OSError(errno.ELOOP, f"it is a link of user {status.st_uid}'s")
 
 
 def open_for_reading(path: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connection:

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from controller.whole_file import make_folders
 from estimator.errors import StorageError, UsageError
 from store.database import failures, open_for_reading
 from store.runs import find_run
@@ -67,7 +68,7 @@ def export(database: Path, folder: Path, *, form: str = "parquet", run: str | No
     connection = open_for_reading(database)
     try:
         with failures(database), _writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folders(folder)
             runs = None
             if run is not None:
                 name = find_run(connection, run).name

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
 
-from estimator.errors import UsageError
+from estimator.errors import UsageError, shown
 from store import names
 
 if TYPE_CHECKING:
@@ -85,6 +85,6 @@ def service_of(environ: Mapping[str, str]) -> str:
 def prometheus_address(environ: Mapping[str, str]) -> tuple[str, int]:
     """Where OTEL_EXPORTER_PROMETHEUS_HOST and _PORT want the endpoint. Raises UsageError."""
     port = environ.get("OTEL_EXPORTER_PROMETHEUS_PORT") or "9464"
-    if not port.isdecimal():
-        raise UsageError(f"OTEL_EXPORTER_PROMETHEUS_PORT is {port!r}, which is no port; give a number")
+    if not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
+        raise UsageError(f"OTEL_EXPORTER_PROMETHEUS_PORT is {shown(port)}, which is no port; give one up to 65535")
     return environ.get("OTEL_EXPORTER_PROMETHEUS_HOST") or "127.0.0.1", int(port)

@@ -64,6 +64,6 @@ class PrometheusEndpoint:
 def parse_address(text: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT`, `:PORT` or `PORT`; the host is 127.0.0.1 unless told. Raises UsageError."""
     host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65_535:
+    if not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
         raise UsageError(f"--prometheus is {text!r}, which is no HOST:PORT; write for instance 9464 or 0.0.0.0:9464")
     return host.strip("[]") or LOCAL, int(port)

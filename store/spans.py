@@ -26,6 +26,7 @@ from controller.vocabulary import Outcome
 from store import attributes, names
 from store.alarms import AlarmWatch
 from store.identity import Identity
+from store.span_ids import caller_of
 from store.span_state import RequestState, SpanState
 from store.waiting import stop_code
 
@@ -373,7 +374,7 @@ def _context(trace: int, span: int) -> SpanContext:
 
 def _caller(traceparent: str) -> SpanContext | None:
     """The span a request came from, None if it names none that is valid."""
-    if not traceparent:
+    if caller_of(traceparent) is None:  # the propagator would write a warning for each that is too long
         return None
     context = get_current_span(_propagator.extract({"traceparent": traceparent})).get_span_context()
     return context if context.is_valid else None

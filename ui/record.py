@@ -31,7 +31,8 @@ def find_record(database: Path | None, run: str | None) -> Iterator[Record]:
     """The record that `--database` and `--run` name; without either the newest run's, brought up to date.
 
     Where the run's own database cannot be written, as on a full disk, the journal is read into one that lasts as long
-    as the question. Raises NotFoundError when there is no such run, and what opening a run or database raises.
+    as the question; what belongs to another user is read as it is. Raises NotFoundError when there is no such run, and
+    what opening a run or database raises.
     """
     if database is not None:
         yield Record(database, run)
@@ -39,6 +40,10 @@ def find_record(database: Path | None, run: str | None) -> Iterator[Record]:
     base = load_settings().runs
     found = RunDirectory.find(run, base) if run else _newest(base)
     path, name = database_of(found), found.info.run_id
+    if found.stranger is not None and (found.path / DATABASE).is_file():
+        narrate(f"glassgate: run {found.path.name} is user {found.stranger}'s: shown as far as it was collected")
+        yield Record(found.path / DATABASE, name)
+        return
     try:
         for each in (ranks := _together(found, path)):
             _bring_up_to_date(each, path)

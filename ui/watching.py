@@ -36,7 +36,7 @@ class Engine:
         try:
             make_folders(base)
             self._log = base / f".demo-{os.getpid()}.log"
-            log = os.fdopen(os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE), "wb")
+            log = os.fdopen(os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE), "wb")
         except OSError as error:
             raise StorageError(f"the runs' folder {base} cannot be written: {error.strerror}") from None
         self._base = base

@@ -1,6 +1,7 @@
 """Reading a journal, after the fact or while it is being written."""
 
 import os
+import stat
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,7 +152,10 @@ class JournalReader:
     def _open(self, segment: SegmentFile) -> bool:
         """Make segment the one being read; False if it has gone since it was listed."""
         try:
-            descriptor = os.open(segment.path, os.O_RDONLY)
+            descriptor = os.open(segment.path, os.O_RDONLY | os.O_NONBLOCK)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+                raise RecordError(f"journal segment {segment.path} is no regular file; remove it")
             header = read_header(segment)
         except FileNotFoundError:
             return False

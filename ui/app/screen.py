@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.whole_file import write_whole
 from estimator.errors import GlassgateError
 from ui.app.colours import THEMES, theme_name
 from ui.app.commands import APP_COMMANDS
@@ -325,7 +326,7 @@ class Glassgate(Shell):
         name = f"glassgate-{head.run if head else 'screen'}-{self.clock.wall_ns() // 1_000_000}.svg"
         path = Path.cwd() / name
         try:
-            path.write_text(self.export_screenshot(), encoding="utf-8")
+            write_whole(path, self.export_screenshot().encode())
         except OSError as error:
             self.tell(f"{path}: {error.strerror}; start glassgate in a folder that can be written")
         else:

@@ -39,7 +39,7 @@ def start_collector(run: RunDirectory, settings: PluginSettings, engine_key: str
     if settings.prometheus is not None:
         command += ["--prometheus", settings.prometheus]
     try:
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE)
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, FILE_MODE)
         try:
             started = subprocess.run(  # noqa: S603 - our own interpreter and module
                 ["/bin/sh", "-c", _DETACH, "sh", *command],
