@@ -28,7 +28,7 @@ class _Unpacked(io.RawIOBase):
     GzipFile gathers a buffer first, and what it had of it is lost with the error.
     """
 
-    def __init__(self, file: io.BufferedReader) -> None:
+    def __init__(self, file: io.BufferedIOBase) -> None:
         self._file = file
         self._unpack = zlib.decompressobj(_GZIP)
         self._packed = b""
