@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
 
+from controller.journal.at_once import write_at_once
 from controller.journal.frames import (
     DATA,
     FORMAT,
@@ -88,7 +89,8 @@ class JournalWriter:
         self._slow_appends = 0
         self._losses = LossLedger()
         self._retention = Retention(self._folder, max_bytes)
-        self._write = os.write
+        # An engine has other threads, which must not hold an append up.
+        self._write = write_at_once if self._lose_when_slow else os.write
         self._descriptor = -1
         # Of the current segment: its number, its size, the size reserved for it, and the size up to which an append is
         # plain (-1 when something is to be done first).
