@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import statistics
 import tempfile
 import time
@@ -14,6 +15,7 @@ from controller.engines.replay.sessions import agent_sessions
 from controller.engines.replay.traces import open_trace
 from controller.knobs import Knobs
 from estimator.batch import BatchEstimator
+from estimator.errors import UsageError
 from store.collect import collect_run
 from store.named import NAMED
 from store.queries import run_query
@@ -23,9 +25,13 @@ from store.words import counted
 from ui.bench.beside import Way, beside_us
 from ui.bench.measure import Measurement, median_us
 from ui.bench.scene import PAGE, candidates, limits_for, one_pass
+from ui.output import narrate
 from ui.replaying import DEFAULT_MODEL, ReplayOptions, replay
-from ui.whatif.played import play
+from ui.whatif.goal import read_aim
+from ui.whatif.played import knobs_at, play
 from ui.whatif.recorded import read_recorded
+from ui.whatif.search import Question, Search
+from ui.whatif.space import space_of
 from ui.whatif.span import read_span
 from ui.whatif.steps import steps_of
 from ui.whatif.workers import Workers
@@ -35,6 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from controller.engines.replay.workload import Workload
+    from ui.whatif.recorded import Recorded
+    from ui.whatif.span import Span
+    from ui.whatif.steps import Steps
 
 BATCHES: Final = (1, 4, 16)
 QUEUES: Final = (10, 100_000)
@@ -134,26 +143,49 @@ def supposing(trace: str | None, options: ReplayOptions, *, quick: bool) -> Iter
     recorded = read_recorded(database_of(run), run.info.run_id)
     span, steps = read_span(recorded), steps_of(recorded)
     yield Measurement(f"what if: reading {name}", time.perf_counter() - began, "s", "a run's record from SQLite")
-    seconds = statistics.median(play(recorded, span, steps, {"max_requests": 8}).wall_s for _ in range(3))
+    taken = []
+    for _ in range(3):
+        spent = time.process_time()
+        seconds = play(recorded, span, steps, {"max_requests": 8}).wall_s
+        taken.append((seconds, time.process_time() - spent))
     minutes = (span.until_ns - span.since_ns) / 60e9
     yield Measurement(
-        f"what if: {name} under one knob set", seconds, "s",
-        f"{len(span.requests):,} requests in {minutes:.0f} min, one core",
+        f"what if: {name} under one knob set", statistics.median(wall for wall, _ in taken), "s",
+        f"{len(span.requests):,} requests in {minutes:.0f} min; {statistics.median(cpu for _, cpu in taken):.2f} s of "
+        "one core",
     )  # fmt: skip
-    points, rates = 8 if quick else 64, []
+    try:
+        yield from searching(recorded, span, steps, options.base or Path(), points=8 if quick else 64)
+    except UsageError as error:
+        narrate(f"the search is not measured: {error}")
+
+
+def searching(recorded: Recorded, span: Span, steps: Steps, folder: Path, *, points: int) -> Iterator[Measurement]:
+    """How a search scales with the cores: the same points by one process and by one on each core."""
+    knobs, rates = knobs_at(recorded, span.since_ns), []
+    aims = (read_aim("tokens_per_second", maximise=True),)
+    question = Question(aims=aims, bounds=(), space=space_of(recorded, knobs), fixed={})
     for processes in sorted({1, os.cpu_count() or 1}):
+        study = folder / f"{processes}.tune"
+        search = Search(question, question.asked(recorded, span, steps), storage=str(study))
+        before = _spent_by_children()
         with Workers(recorded, span, steps, processes) as workers:
             for future in [workers.submit({"max_requests": 1}) for _ in range(processes)]:
                 future.result()  # each process reads the span once
             began = time.perf_counter()
-            asked = [workers.submit({"max_requests": 1 + point}) for point in range(points)]
-            for each in asked:
-                each.result()
+            search.run(workers, knobs, points)
             rates.append(points / (time.perf_counter() - began))
+        spent = (_spent_by_children() - before) / (points + processes)
         yield Measurement(
             f"search: {points} points on {counted(processes, 'process', 'processes')}", rates[-1], "points/s",
-            f"{rates[-1] / rates[0]:.2f} times one process",
+            f"{rates[-1] / rates[0]:.2f} times one process; {spent:.2f} s of a core for each point",
         )  # fmt: skip
+
+
+def _spent_by_children() -> float:
+    """CPU seconds of the processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def run_all(*, trace: str | None, quick: bool) -> Iterator[Measurement]:

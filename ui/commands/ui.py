@@ -186,6 +186,7 @@ def _print(source: Source, ask: Ask | None, at: str, *, as_json: bool) -> None:
         click.echo(printable(line))
     narrate("\nThis is no terminal: run `glassgate ui` in one for the screen, or `glassgate ui --web` for a browser.")
 
+
 def _print_beside(left: Source, right: Source, *, as_json: bool) -> None:
     """Two runs beside each other as JSON, or where they part in words."""
     from ui.output import print_json, printable  # noqa: PLC0415 - as above
@@ -205,7 +206,6 @@ def _print_beside(left: Source, right: Source, *, as_json: bool) -> None:
 
     for line in beside_summary(found):
         click.echo(printable(line))
-
 
 
 def _picture(

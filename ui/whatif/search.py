@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
     from ui.whatif.steps import Steps
     from ui.whatif.workers import Tried, Workers
 
-TOGETHER: Final = 8
-"""Points chosen at once, whatever the number of processes, so that a seed gives the same points on any machine."""
+TOGETHER: Final = 16
+"""Points under way at once. A point is chosen when the one so many before it is told, whatever the number of processes
+and whichever ends first, so that a seed gives the same points on any machine; more processes than these stand idle."""
 STARTUP: Final = 16
 """Points chosen at random before the search learns from them."""
 ALIKE: Final = 1e-3
@@ -159,8 +161,8 @@ class Search:
 
     @property
     def done(self) -> int:
-        """Points that were tried already."""
-        return sum(trial.state.is_finished() for trial in self._trials())
+        """Points that were tried already; those that were given up before they were answered were not."""
+        return sum(_KNOBS in trial.user_attrs for trial in self._trials())
 
     def run(
         self,
@@ -174,32 +176,41 @@ class Search:
         """Try points until there are so many, or `stopped` says so; the first one is `knobs` as they are.
 
         `tell` is told after each how many there are, and the best so far. What is being tried when it is stopped is
-        tried to its end and kept. An earlier sitting may have ended before its first point did: that is tried anew.
+        tried to its end and kept; what no process has begun with is given up. An earlier sitting may have ended before
+        its first point did: that is tried anew.
         """
         current = self._current(knobs)
-        left = points - self.done
-        if all(trial.user_attrs.get(_KNOBS) != current for trial in self._trials()):
+        missing = all(trial.user_attrs.get(_KNOBS) != current for trial in self._trials())
+        if missing:
             with self._storing():
                 self._study.enqueue_trial(dict(places_of(self.question.space, knobs)))
-            left = max(1, left)
         best = self._best(self._points())
-        while left > 0 and not stopped():
-            batch = [self._ask() for _ in range(min(TOGETHER, left))]
-            try:
-                tried = [self._begin(workers, values) for _, values in batch]
-                for answer in tried:
-                    trial, values = batch[0]
-                    point = self._tell(trial, values, answer())
-                    del batch[0]
-                    best = self._best([*([] if best is None else [best]), *([] if point is None else [point])])
-                    if tell is not None:
-                        tell(self.done, best)
-            except BaseException:
-                for trial, _ in batch:
-                    with suppress(Exception):  # where the storage is what failed
-                        self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
-                raise
-            left = points - self.done
+        under_way: deque[tuple[Trial, dict[str, Any], Future[Tried]]] = deque()
+        try:
+            while True:
+                while len(under_way) < TOGETHER and not stopped():
+                    if self.done + len(under_way) >= points and not missing:
+                        break
+                    missing = False
+                    trial, values = self._ask()
+                    under_way.append((trial, values, self._begin(workers, values)))
+                if not under_way:
+                    return
+                trial, values, answer = under_way[0]
+                if stopped() and answer.cancel():
+                    self._give_up(trial, values)
+                    under_way.popleft()
+                    continue
+                point = self._tell(trial, values, answer.result())
+                under_way.popleft()
+                best = self._best([each for each in (best, point) if each is not None])
+                if tell is not None:
+                    tell(self.done, best)
+        except BaseException:
+            for trial, values, _ in under_way:
+                with suppress(GlassgateError):  # where the storage is what failed
+                    self._give_up(trial, values)
+            raise
 
     def found(self, knobs: Knobs) -> Found:
         """What the search has come to. Raises NotFoundError where `knobs` as they are were not tried or failed."""
@@ -217,10 +228,9 @@ class Search:
         frontier = [point for mine, point in first.items() if not any(_above(other, mine) for other in first)]
         aim = self.question.aims[0]
         frontier.sort(key=lambda point: (aim.of(point.figures) * (-1 if aim.maximise else 1), point.number))
-        failed_state = self._optuna.trial.TrialState.FAIL
         return Found(
             tried=self.done,
-            failed=sum(trial.state == failed_state for trial in self._trials()),
+            failed=sum(_WHY in trial.user_attrs for trial in self._trials()),
             current=as_is,
             frontier=tuple(frontier),
             best=self._best(points),
@@ -262,12 +272,18 @@ class Search:
             trial = self._study.ask(dict(self._distributions))
         return trial, values_at(self.question.space, trial.params) | self.question.fixed
 
-    def _begin(self, workers: Workers, values: dict[str, Any]) -> Callable[[], Tried]:
-        """What waits for the answer for some knobs; those that were tried before are not tried again."""
+    def _give_up(self, trial: Trial, values: dict[str, Any]) -> None:
+        """Leave a point untried, so that nobody waits for it."""
+        self._seen.pop(_key(values), None)
+        with self._storing():
+            self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+
+    def _begin(self, workers: Workers, values: dict[str, Any]) -> Future[Tried]:
+        """The answer for some knobs; those that were tried before are not tried again."""
         key = _key(values)
         if key not in self._seen:
             self._seen[key] = workers.submit(values)
-        return self._seen[key].result
+        return self._seen[key]
 
     def _tell(self, trial: Trial, values: dict[str, Any], answer: Tried) -> Point | None:
         """Keep the answer in the study."""

@@ -125,12 +125,13 @@ def test_a_search_that_was_interrupted_goes_on_where_it_was(scene, tmp_path):
         (tmp_path / folder).mkdir()
         first, _ = search_of(scene, tmp_path / folder)
         first.run(Here(scene), KNOBS, 64, stopped=lambda first=first: first.done >= TOGETHER)
-        assert first.done == TOGETHER
+        before = first.done
+        assert TOGETHER <= before < 2 * TOGETHER  # what was under way is told too
         again, _ = search_of(scene, tmp_path / folder)
-        assert again.done == TOGETHER
+        assert again.done == before
         workers = Here(scene)
         again.run(workers, KNOBS, 2 * TOGETHER)
-        assert workers.tried <= TOGETHER
+        assert workers.tried <= 2 * TOGETHER - before
         assert again.found(KNOBS).tried == 2 * TOGETHER
     assert points_of(search_of(scene, tmp_path / "a")[0]) == points_of(search_of(scene, tmp_path / "b")[0])
 
@@ -150,11 +151,25 @@ def test_a_search_that_failed_in_the_middle_can_be_taken_up(scene, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         search.run(Broken(scene), KNOBS, TOGETHER)
     again, _ = search_of(scene, tmp_path)
-    assert again.done == TOGETHER  # two with figures, the rest given up
-    assert len(again._points()) == 2
+    assert again.done == 2  # the rest was given up
     again.run(Here(scene), KNOBS, 2 * TOGETHER)
     found = again.found(KNOBS)
-    assert found.failed == TOGETHER - 2
+    assert (found.tried, found.failed) == (2 * TOGETHER, 0)
+
+
+def test_what_no_process_has_begun_with_is_given_up_when_it_is_stopped(scene, tmp_path):
+    """The answers that are on their way are kept; the next sitting tries as many as were wanted."""
+
+    class Slow(Here):
+        def submit(self, values):
+            return super().submit(values) if self.tried < 3 else Future()
+
+    search, _ = search_of(scene, tmp_path)
+    search.run(Slow(scene), KNOBS, 32, stopped=lambda: search.done >= 2)
+    assert search.done == 3
+    assert not [trial for trial in search._trials() if not trial.state.is_finished()]
+    search.run(Here(scene), KNOBS, TOGETHER)
+    assert search.found(KNOBS).tried == TOGETHER
 
 
 @pytest.mark.parametrize("points", [1, 2 * TOGETHER])
