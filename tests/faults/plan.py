@@ -8,6 +8,7 @@ FAULTS_NOTES   a file to which each test adds a line with its figures
 import json
 import os
 import random
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,6 +46,7 @@ class Tally:
     remark: str = ""
     extra: dict[str, int] = field(default_factory=dict)
     """Other counts, told after the remark."""
+    began: float = field(default_factory=time.monotonic)
 
     def add(self, found: Balance | None) -> None:
         """One more time; None where the fault left nothing to compare."""
@@ -61,7 +63,7 @@ class Tally:
     def note(self) -> None:
         """Add the row to the file of notes, if one is asked for; and say it."""
         test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
-        row = {"test": test, "rounds": ROUNDS, "seed": SEED, **self.__dict__}
+        row = {"test": test, "rounds": ROUNDS, "seed": SEED, "seconds": time.monotonic() - self.began, **self.__dict__}
         print(json.dumps(row))  # noqa: T201 - pytest shows it with -rA, and where a later assertion fails
         path = os.environ.get("FAULTS_NOTES")
         if path:

@@ -19,7 +19,7 @@ from tests.faults.processes import Engine, Place, Screen, until
 from tests.faults.test_disk_full import stored_end
 from tests.store.receivers import Receiver
 
-REPLAY = ("replay", "--sessions", "60" if plan.LONG else "15", "--seed", "7", "--max-extend-tokens", "32768",
+REPLAY = ("replay", "--sessions", "25" if plan.LONG else "15", "--seed", "7", "--max-extend-tokens", "32768",
           "--device-tokens", "150000", "--host-tokens", "400000", "--page-size", "64", "--json")  # fmt: skip
 
 KEYS = ("1", "2", "3", "4", "5", "6", "7", "8", "l", "p", "\t", " ", "[", "]", "{", "}")
@@ -140,7 +140,7 @@ def test_a_killed_screen(place):
         3, "`kill -9` of the screen", "`glassgate ui` in a terminal on a live `glassgate replay --pace`, with random "
         "keys, killed in its start or within a second of showing the run; each time the database is checked",
     )  # fmt: skip
-    with place.start(*REPLAY[:2], "1000000", *REPLAY[3:], "--pace", "20", "--max-requests", "8") as engine:
+    with place.start(*REPLAY[:2], "1000000", *REPLAY[3:], "--pace", "5", "--max-requests", "8") as engine:
         run = until(lambda: place.runs.is_dir() and list_runs(place.runs), "the run")[0].run
         database = run.path / "glassgate.db"
         until(lambda: stored_end(database), "rows")
