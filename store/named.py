@@ -183,9 +183,9 @@ WHERE run = :run AND revision = (SELECT max(revision) FROM knobs WHERE run = :ru
 
 _KNOB_CHANGES: Final = NamedQuery(
     "knob-changes",
-    "Knob changes asked for while the run went on: who, from what, to what, and if not accepted why not.",
-    columns_of("at_ns:ns who knob old new accepted why revision"),
-    """SELECT at_ns, who, knob, old, new, accepted, why, revision FROM knob_changes
+    "Knob changes asked for while the run went on: who, in which request, from what, to what, if not accepted why not.",
+    columns_of("at_ns:ns who request knob old new accepted why revision"),
+    """SELECT at_ns, who, request, knob, old, new, accepted, why, revision FROM knob_changes
 WHERE run = :run ORDER BY id LIMIT :limit""",
 )
 

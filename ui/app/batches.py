@@ -61,9 +61,10 @@ class BatchesPanel(Panel):
 Each line is one pass: an attempt to form a prefill batch from the queue. The newest is at the top.
 
 The bar is the batch in tokens: at its left what was cached on the device and what was loaded from the host; at its
-right what the pass computed and the room left to the limit that closed it (or to the tightest limit, when nothing did).
+right what the pass computed and the room left to the tightest limit.
 What a full bar stands for is said in the line above. Prefixes are often much longer than what is computed, so the two
-have a scale each; `b` draws all of it to one scale. At the end stands the gate that closed the pass and by how much.
+have a scale each; `b` draws all of it to one scale. At the end stands the gate that closed the pass and by how much;
+with a `~` it is the gate that would have, in shadow mode.
 
 A thin line is a pass that admitted nothing; passes that met the same refusal again are counted on it. The pass under
 the cursor is opened below: its members, and every decision with its gates in the order of their evaluation.

@@ -43,6 +43,7 @@ LOOK_COMMANDS: Final = (
     Command("previous part", "shift+tab", "app.focus_previous", "", "Move the focus to the part before."),
     Command("palette", "ctrl+p", "command_palette", "", "Search all commands."),
     Command("help", "question_mark", "help", "help", "What the panel shows, and every key."),
+    Command("suspend", "ctrl+z", "suspend_process", "", "Rest in the background of the shell; fg comes back."),
     Command("quit", "q,ctrl+q,ctrl+c", "quit", "quit", "Leave."),
 )
 APP_COMMANDS: Final = (*PANEL_COMMANDS, *TIME_COMMANDS, *LOOK_COMMANDS)

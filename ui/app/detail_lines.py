@@ -11,11 +11,12 @@ from store.words import counted, size, times
 from ui.app.colours import BAD, DIM, OUTCOMES, STRONG, VERDICTS, Mark, gate_style
 from ui.app.figures import ABSENT, lasting, of_limit, whole, with_unit
 from ui.app.moments import clock
+from ui.view.ladder import SHADOWED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from ui.view.snapshot import CheckView, DecisionView, Head, MemberBar, PassDetail
+    from ui.view.snapshot import CheckView, DecisionView, Head, MemberBar, PassDetail, Stop
 
 _ID: Final = 12
 _UNKNOWN: Final = Mark("?", "", "")
@@ -24,8 +25,31 @@ _UNKNOWN: Final = Mark("?", "", "")
 class DetailLine(msgspec.Struct, frozen=True):
     """One line, and the decision it belongs to, by its place in the pass; None for what is of the whole pass."""
 
-    content: Content
+    items: tuple[Content, ...]
+    """They stand one behind the other; what does not fit is left out item by item, so that no number is cut."""
     decision: int | None = None
+
+    def drawn(self, width: int) -> Content:
+        """The items that fit in so many cells, and `…` where some did not."""
+        line, room = self.items[0], width - self.items[0].cell_length
+        for at, item in enumerate(self.items[1:], start=1):
+            last = at == len(self.items) - 1
+            if item.cell_length > room - (0 if last else 2):
+                return line.truncate(width, ellipsis=True) + Content.styled(" …" if room > 1 else "", DIM)
+            line, room = line + item, room - item.cell_length
+        return line.truncate(width, ellipsis=True)
+
+
+Items = tuple[Content, ...]
+
+
+def _one(text: str, style: str = "") -> Items:
+    return (Content.styled(text, style),)
+
+
+def _spaced(told: Iterable[str]) -> Items:
+    """Items with two blanks between them, all dim."""
+    return tuple(Content.styled(f"  {each}" if at else each, DIM) for at, each in enumerate(told))
 
 
 def detail_lines(detail: PassDetail, head: Head, opened: frozenset[int]) -> Iterator[DetailLine]:
@@ -38,19 +62,21 @@ def detail_lines(detail: PassDetail, head: Head, opened: frozenset[int]) -> Iter
     for at, decision in enumerate(detail.decisions):
         yield DetailLine(_decision(decision, members.get(decision.request)), at)
         if at in opened:
-            for content in _ladder(decision):
-                yield DetailLine(content, at)
+            for items in _ladder(decision):
+                yield DetailLine(items, at)
     if not detail.decisions:
-        yield DetailLine(Content.styled("no decision is kept of this pass", DIM))
-    yield DetailLine(_not_reached(detail))
+        yield DetailLine(_one("no decision is kept of this pass", DIM))
+    if row.shadowed is not None:
+        yield DetailLine(_would(row.shadowed))
+    yield DetailLine((_not_reached(detail),))
     if row.repeats:
-        yield DetailLine(Content.styled(f"the same refusal was met {times(row.repeats)} more", DIM))
+        yield DetailLine(_one(f"the same refusal was met {times(row.repeats)} more", DIM))
     yield DetailLine(_capacity(detail))
     if detail.parts:
         yield DetailLine(_parts(detail))
 
 
-def _decided_from(detail: PassDetail, head: Head) -> Content:
+def _decided_from(detail: PassDetail, head: Head) -> Items:
     row = detail.row
     told = [
         clock(head, row.start_ns),
@@ -59,41 +85,60 @@ def _decided_from(detail: PassDetail, head: Head) -> Content:
         f"decided in {lasting(row.decide_ns)}",
         f"step {lasting(row.step_ns)}" if row.step_ns is not None else "step not recorded" if row.members else "",
     ]
-    return Content.styled("  ".join(each for each in told if each), DIM)
+    return _spaced(each for each in told if each)
 
 
-def _columns() -> Content:
-    header = f"  {'request':<{_ID}} {'cached':>10}{'from host':>11}{'computed':>10}{'waited':>14}"
-    return Content.styled(header, DIM)
+def _columns() -> Items:
+    header = (f"  {'request':<{_ID}} ", f"{'cached':>10}", f"{'from host':>11}", f"{'computed':>10}", f"{'waited':>14}")
+    return tuple(Content.styled(each, DIM) for each in header)
 
 
-def _decision(decision: DecisionView, member: MemberBar | None) -> Content:
+def _decision(decision: DecisionView, member: MemberBar | None) -> Items:
     mark = OUTCOMES.get(decision.outcome, _UNKNOWN)
     start = Content.assemble((mark.sign, mark.style), " ", f"{_cut(decision.request):<{_ID}} ")
     if member is None:
-        return start + _held(decision)
+        return (start + _held(decision), *_numbers(decision.stop))
     cached = member.device + member.loaded
-    line = start + f"{cached:>10,}{member.loaded:>11,}{member.computed:>10,}{lasting(member.waited_ns):>14}"
+    figures = (f"{cached:>10,}", f"{member.loaded:>11,}", f"{member.computed:>10,}", f"{lasting(member.waited_ns):>14}")
+    notes = []
     if decision.outcome == "admit_chunk":
-        line += Content.styled("  cut to a chunk", DIM)
+        notes.append("  cut to a chunk")
     if decision.host_status == "skipped" and decision.resident:
-        line += Content.styled(f"  host {decision.resident:,} skipped: {decision.host_reason}", DIM)
-    return line
+        notes.append(f"  host {decision.resident:,} skipped: {decision.host_reason}")
+    return (start, *map(Content, figures), *(Content.styled(each, DIM) for each in notes))
+
+
+def _numbers(stop: Stop | None) -> Items:
+    """What a gate saw, its limit, and what was short."""
+    if stop is None:
+        return ()
+    told = of_limit(stop.observed, stop.limit, None, stop.unit)
+    short = of_limit(stop.observed, stop.limit, stop.short_by, stop.unit).removeprefix(told)
+    return tuple(Content(each) for each in (told, short) if each)
+
+
+def _would(stop: Stop) -> Items:
+    """What a gate would have done, had it been enforced."""
+    mark = VERDICTS[SHADOWED]
+    told = Content.assemble(
+        (f"{mark.sign} in shadow mode, ", mark.style), (stop.gate, gate_style(stop.gate)), f" would have kept out "
+        f"{_cut(stop.request or ABSENT)}: ",
+    )  # fmt: skip
+    return (told, *_numbers(stop))
 
 
 def _held(decision: DecisionView) -> Content:
-    """A decision that kept a request out: the gate and its numbers."""
+    """A decision that kept a request out: the gate and its reason."""
     word = {"wait": "waits", "park": "parked", "refuse": "refused"}.get(decision.outcome, decision.outcome)
     stop = decision.stop
     if stop is None:
         return Content(word)
     never = stop.reason == "can_never"
-    words = Content.assemble(
+    return Content.assemble(
         (f"{word}  ", BAD if never else ""),
         (f"{stop.gate} ", gate_style(stop.gate)),
         (f"{stop.reason}  ", BAD if never else DIM),
     )
-    return words + of_limit(stop.observed, stop.limit, stop.short_by, stop.unit)
 
 
 def _cut(request: str) -> str:
@@ -102,10 +147,12 @@ def _cut(request: str) -> str:
     return clean if len(clean) <= _ID else f"{clean[:6]}…{clean[-5:]}"
 
 
-def _ladder(decision: DecisionView) -> Iterator[Content]:
+def _ladder(decision: DecisionView) -> Iterator[Items]:
     """The gates in the order in which they were evaluated."""
-    prompt = f"prompt {decision.prompt:,}" + (f", {decision.done:,} done before" if decision.done else "")
-    yield _indented(f"{prompt}, at most {decision.output:,} to generate, {decision.extend:,} charged as extend tokens")
+    yield _indented(
+        f"prompt {decision.prompt:,}", f", {decision.done:,} done before" if decision.done else "",
+        f", at most {decision.output:,} to generate", f", {decision.extend:,} charged as extend tokens",
+    )  # fmt: skip
     if decision.checks_before_load_failure:
         yield _indented("before the load from the host failed:")
         yield from _checks(decision.checks_before_load_failure)
@@ -113,30 +160,32 @@ def _ladder(decision: DecisionView) -> Iterator[Content]:
         yield _indented(f"and without it, {tokens} evicted for it in vain:" if decision.evicted else "and without it:")
     yield from _checks(decision.checks)
     host = f"host hit {decision.host_status}" + (f": {decision.host_reason}" if decision.host_reason else "")
-    funnel = f"resident {decision.resident:,}  matched {decision.matched:,}  asked {decision.asked:,}"
-    yield _indented(f"{host}  {funnel}")
+    yield _indented(
+        host, f"  resident {decision.resident:,}", f"  matched {decision.matched:,}", f"  asked {decision.asked:,}"
+    )
 
 
-def _indented(text: str) -> Content:
-    return Content.styled(f"    {text}", DIM)
+def _indented(first: str, *others: str) -> Items:
+    return tuple(Content.styled(each, DIM) for each in (f"    {first}", *others) if each)
 
 
-def _checks(checks: tuple[CheckView, ...]) -> Iterator[Content]:
-    yield Content.styled(f"    {'gate':<14}{'observed':>11} {'limit':>11} {'short by':>11}  verdict", DIM)
+def _checks(checks: tuple[CheckView, ...]) -> Iterator[Items]:
+    header = (f"    {'gate':<14}", f"{'observed':>11} ", f"{'limit':>11} ", f"{'short by':>11}", "  verdict")
+    yield tuple(Content.styled(each, DIM) for each in header)
     for check in checks:
         mark = VERDICTS.get(check.verdict, _UNKNOWN)
         quiet = check.verdict in ("off", "not_evaluated")
-        numbers = "".join(f"{_figure(value, check.unit):>11} " for value in (check.observed, check.limit))
         short = _figure(check.short_by, check.unit) if check.short_by else ""
+        numbers = (f"{_figure(check.observed, check.unit):>11} ", f"{_figure(check.limit, check.unit):>11} ")
         words = mark.word or check.verdict
-        yield Content.assemble(
-            "  ",
-            (mark.sign, mark.style),
-            " ",
-            (f"{check.gate:<14}", DIM if quiet else gate_style(check.gate)),
-            (f"{numbers}{short:>11}  ", DIM if quiet else ""),
-            (words if check.verdict != "off" else "off, no limit set", mark.style),
-            (f"  {check.unit}" if not quiet and check.unit != "bytes" else "", DIM),
+        gate = Content.assemble(
+            "  ", (mark.sign, mark.style), " ", (f"{check.gate:<14}", DIM if quiet else gate_style(check.gate))
+        )
+        yield (
+            gate,
+            *(Content.styled(each, DIM if quiet else "") for each in (*numbers, f"{short:>11}")),
+            Content.styled(f"  {words if check.verdict != 'off' else 'off, no limit set'}", mark.style),
+            *_one(f"  {check.unit}" if not quiet and check.unit != "bytes" else "", DIM),
         )
 
 
@@ -160,7 +209,7 @@ def _not_reached(detail: PassDetail) -> Content:
     return words
 
 
-def _capacity(detail: PassDetail) -> Content:
+def _capacity(detail: PassDetail) -> Items:
     told = [
         f"free {detail.free:,}",
         f"evictable {detail.evictable:,}",
@@ -172,10 +221,10 @@ def _capacity(detail: PassDetail) -> Content:
         tightest = min(range(len(detail.lanes)), key=lambda at: sum(detail.lanes[at]))
         free, evictable = detail.lanes[tightest]
         told.append(f"tightest lane {tightest}: {free:,} + {evictable:,} of {len(detail.lanes)} lanes")
-    return Content.styled("  ".join(told), DIM)
+    return _spaced(told)
 
 
-def _parts(detail: PassDetail) -> Content:
+def _parts(detail: PassDetail) -> Items:
     peak = ABSENT if detail.row.peak_bytes is None else size(detail.row.peak_bytes)
-    parts = "  ".join(f"{name} {size(held)}" for name, held in detail.parts)
-    return Content.styled(f"buffers peak {peak}: {parts}", DIM)
+    (name, held), *others = detail.parts
+    return _spaced([f"buffers peak {peak}: {name} {size(held)}", *(f"{name} {size(held)}" for name, held in others)])

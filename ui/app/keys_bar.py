@@ -27,17 +27,20 @@ class KeysBar(Widget):
         super().__init__()
         self._enabled = enabled
         self._view = ""
-        self._panel_commands: tuple[Command, ...] = ()
+        self._told: tuple[Command, ...] = ()
+        """The commands beside the panels that may be used and have a word."""
 
     def show(self, view: str, panel_commands: tuple[Command, ...]) -> None:
-        """Draw it for this panel."""
-        if (view, panel_commands) != (self._view, self._panel_commands):
-            self._view, self._panel_commands = view, panel_commands
+        """Draw it for this panel, if that or what may be done now is another than before."""
+        commands = (*panel_commands, *LOOK_COMMANDS, *TIME_COMMANDS)
+        told = tuple(each for each in commands if each.footer and self._enabled(each))
+        if (view, told) != (self._view, self._told):
+            self._view, self._told = view, told
             self.refresh()
 
     def render(self) -> Content:
         """The line."""
-        others = _by_word([*self._panel_commands, *LOOK_COMMANDS, *TIME_COMMANDS], self._enabled)
+        others = _by_word(self._told)
         last = [each for each in others if each[0] in ("help", "quit")]
         first = [each for each in others if each not in last]
         return keys_line(self._view, first, last, self.content_size.width, self._enabled)
@@ -47,11 +50,10 @@ Group = tuple[str, "list[Command]"]
 """Commands that share a word in the footer."""
 
 
-def _by_word(commands: Sequence[Command], enabled: Callable[[Command], bool]) -> list[Group]:
+def _by_word(commands: Sequence[Command]) -> list[Group]:
     groups: dict[str, list[Command]] = {}
     for command in commands:
-        if command.footer and enabled(command):
-            groups.setdefault(command.footer, []).append(command)
+        groups.setdefault(command.footer, []).append(command)
     return list(groups.items())
 
 

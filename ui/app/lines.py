@@ -37,31 +37,21 @@ class Lines(ScrollView, can_focus=True, inherit_bindings=False):
 
     ALLOW_SELECT = False
 
-    class Moved(Message):
+    class _Told(Message):
+        """Something happened on a line."""
+
+        def __init__(self, index: int) -> None:
+            super().__init__()
+            self.index = index
+
+    class Moved(_Told):
         """The cursor is on another line, moved there by the operator."""
 
-        def __init__(self, lines: Lines, index: int) -> None:
-            super().__init__()
-            self.lines = lines
-            self.index = index
-
-        @property
-        def control(self) -> Lines:
-            """Where."""
-            return self.lines
-
-    class Chosen(Message):
+    class Chosen(_Told):
         """The line under the cursor was clicked once more."""
 
-        def __init__(self, lines: Lines, index: int) -> None:
-            super().__init__()
-            self.lines = lines
-            self.index = index
-
-        @property
-        def control(self) -> Lines:
-            """Where."""
-            return self.lines
+    class Beyond(_Told):
+        """The operator would move the cursor past this line, the first or the last."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's word
         super().__init__(id=id)
@@ -93,14 +83,18 @@ class Lines(ScrollView, can_focus=True, inherit_bindings=False):
 
     def move(self, to: int) -> None:
         """The operator moves the cursor."""
-        to = max(0, min(to, self.count - 1))
-        if to == self.cursor or not self.count:
+        asked, to = to, max(0, min(to, self.count - 1))
+        if not self.count:
+            return
+        if to == self.cursor:
+            if asked != to:
+                self.post_message(self.Beyond(to))
             return
         before, self.cursor = self.cursor, to
         self.refresh_line(before)
         self.refresh_line(to)
         self._into_view()
-        self.post_message(self.Moved(self, to))
+        self.post_message(self.Moved(to))
 
     @property
     def page(self) -> int:
@@ -172,6 +166,6 @@ class Lines(ScrollView, can_focus=True, inherit_bindings=False):
             return
         event.stop()
         if index == self.cursor:
-            self.post_message(self.Chosen(self, index))
+            self.post_message(self.Chosen(index))
         else:
             self.move(index)

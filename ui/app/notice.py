@@ -2,36 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from textual.content import Content
-from textual.widgets import Static
+from textual.widget import Widget
 
 from ui.app.colours import PRESENCES, WARN
 from ui.app.moments import SECOND, age, clock, wall_of
 
 if TYPE_CHECKING:
+    from textual.geometry import Size
+
     from ui.view.snapshot import Head, Snapshot
 
 
-class Notice(Static):
-    """As many lines as the words take, four at most; none while nothing is wrong."""
+_MOST: Final = 4
+
+
+class Notice(Widget):
+    """As many lines as the words take, four at most; none while nothing is wrong. Words left out show as `…`."""
 
     DEFAULT_CSS = """
-    Notice { height: auto; max-height: 4; padding: 0 1; display: none; }
+    Notice { height: auto; padding: 0 1; display: none; }
     Notice.shown { display: block; }
     """
 
     def __init__(self) -> None:
-        super().__init__(markup=False)
-        self._words = Content("")
+        super().__init__()
+        self.words = Content("")
 
     def say(self, words: Content) -> None:
         """Say it, or nothing."""
-        if not words.is_same(self._words):
-            self._words = words
+        if not words.is_same(self.words):
+            self.words = words
             self.set_class(bool(words), "shown")
-            self.update(words)
+            self.refresh(layout=True)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Lines that the words take."""
+        del container, viewport
+        return len(self._lines(width))
+
+    def render(self) -> Content:
+        """The words."""
+        return Content("\n").join(self._lines(self.content_size.width))
+
+    def _lines(self, width: int) -> list[Content]:
+        lines = self.words.wrap(width) if width > 0 else []
+        if len(lines) <= _MOST:
+            return lines
+        last = lines[_MOST - 1].rstrip()
+        return [*lines[: _MOST - 1], last.truncate(width - 1) + "…"]
 
 
 def notice_of(snapshot: Snapshot | None, words: str, wall_ns: int) -> Content:

@@ -36,7 +36,7 @@ class DecisionLines(Lines):
 
     def line(self, index: int, width: int) -> Content:
         """One line."""
-        return self.rows[index].content.truncate(width, ellipsis=True)
+        return self.rows[index].drawn(width)
 
 
 class OpenedPass(Panel):

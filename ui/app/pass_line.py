@@ -9,7 +9,7 @@ import msgspec
 from textual.content import Content
 
 from store.words import count
-from ui.app.colours import COMPUTED, DEVICE, DIM, LOADED, ROOM, gate_mark
+from ui.app.colours import COMPUTED, DEVICE, DIM, LOADED, ROOM, VERDICTS, gate_mark
 from ui.app.figures import bar, brief_size, of_limit, short
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ def scale_of(rows: Sequence[PassRow], *, joined: bool) -> Scale:
     """
     cached = max((row.device + row.loaded for row in rows), default=0)
     computed = max((row.computed for row in rows), default=0)
-    limits = [row.computed + row.room for row in rows if row.room is not None and row.members]
+    limits = [row.computed + row.room for row in rows if row.members]
     if limits:
         computed = max(computed, median_high(limits))
     if joined:
-        most = max((row.device + row.loaded + row.computed + (row.room or 0) for row in rows), default=0)
+        most = max((row.device + row.loaded + row.computed + row.room for row in rows), default=0)
         return Scale(_rounded(most), _rounded(most), joined=True)
     return Scale(_rounded(cached), _rounded(computed, _FINE))
 
@@ -124,7 +124,7 @@ def marks() -> Content:
 def _drawn(row: PassRow, scale: Scale, cells: int) -> Content:
     """The batch as a bar, exactly as many cells."""
     cached = [(row.device, DEVICE), (row.loaded, LOADED)]
-    computed = [(row.computed, COMPUTED), (row.room or 0, ROOM)]
+    computed = [(row.computed, COMPUTED), (row.room, ROOM)]
     if scale.joined:
         return bar([*cached, *computed], scale.computed, cells)
     left, right = _halves(cells)
@@ -167,8 +167,12 @@ def _nothing(repeats: int, cells: int) -> str:
 
 
 def _closed(row: PassRow, width: int) -> Content:
-    """The gate that closed the pass and the number, in `width` cells beside its name."""
+    """The gate that closed the pass and the number, in `width` cells beside its name; else what one would have done."""
     stop = row.closed
+    if stop is None and row.shadowed is not None:
+        would, sign = row.shadowed, VERDICTS["would_refuse"]
+        gate = (f"{would.gate:<{_GATE - 1}} ", gate_mark(would.gate).style)
+        return Content.assemble((sign.sign, sign.style), gate, stop_number(would, width - 1))
     if stop is None:
         words = "took the whole queue" if row.members else "nothing closed it"
         return Content.styled(words, DIM).truncate(_GATE + 1 + width, ellipsis=True)

@@ -21,7 +21,7 @@ from ui.app.head import Headline, is_old
 from ui.app.keys_bar import KeysBar
 from ui.app.layout import BREAKPOINTS, CSS
 from ui.app.looking import Looking
-from ui.app.moments import SECOND, moment_of_day
+from ui.app.moments import moment_of_day
 from ui.app.notice import Notice, notice_of
 from ui.app.opened_pass import OpenedPass
 from ui.app.panel import Panel
@@ -47,16 +47,18 @@ if TYPE_CHECKING:
     from ui.view.snapshot import Snapshot
 
 TICK_SECONDS: Final = 0.25
-SHOWN_SECONDS: Final = 0.4
-"""Least time between two pictures of the same; what is asked for anew is shown at once."""
 
 
 class Arrived(Message):
-    """The reader handed over a snapshot."""
+    """The reader handed over a snapshot. One that nobody has taken yet gives way to the next."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
+
+    def can_replace(self, message: Message) -> bool:
+        """Whether this says all that an earlier message would have."""
+        return isinstance(message, Arrived)
 
 
 class Shell(App[None]):
@@ -103,9 +105,6 @@ class Shell(App[None]):
         self.prompt = Prompt()
         self._keys = KeysBar(self.is_on)
         self._beside: list[Panel] = []
-        self._shown_ask: Ask | None = None
-        self._shown_ns = 0
-        self._waits = False
         self.complete = asyncio.Event()
         """Set once every part that the first picture needs is mounted."""
 
@@ -127,6 +126,7 @@ class Shell(App[None]):
         if not self.is_headless:
             self._leave_on_signals()
         self.theme_changed_signal.subscribe(self, lambda _: self._repaint())
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.batches.query_one("#passes").focus()
         self._reader.start(self._deliver)
         self.looking.want()
@@ -174,13 +174,7 @@ class Shell(App[None]):
         if self._at and event.snapshot.head.first_ns is not None:
             at, self._at = self._at, ""
             self.go_to_time(at)
-        self._say()
-        now_ns = self.clock.monotonic_ns()
-        if event.snapshot.ask != self._shown_ask or now_ns - self._shown_ns >= SHOWN_SECONDS * SECOND:
-            self.show_snapshot()
-        elif not self._waits:
-            self._waits = True
-            self.set_timer(SHOWN_SECONDS, self.show_snapshot)
+        self.show_snapshot()
 
     def tick(self) -> None:
         """Let time go on, and what is said of ages."""
@@ -196,16 +190,15 @@ class Shell(App[None]):
     def show_snapshot(self) -> None:
         """Draw the snapshot wherever it is visible."""
         snapshot = self.snapshot
-        self._waits = False
         self._say()
         if snapshot is None or not self._body.is_attached:
             return
-        self._shown_ask, self._shown_ns = snapshot.ask, self.clock.monotonic_ns()
         self._headline.show(snapshot.head, past=not snapshot.head.following)
         self._time_bar.show(snapshot.head, self.looking.time)
         self._body.set_class(is_old(snapshot.head), "old")
         for panel in self.visible_panels():
             panel.present(snapshot)
+        self._keys.show(self.view, self.panel.COMMANDS)
 
     def visible_panels(self) -> list[Panel]:
         """The panels on the screen."""
@@ -290,7 +283,6 @@ class Shell(App[None]):
         for each, panel in self._full.items():
             panel.display = each == name
         self.focus_panel()
-        self._keys.show(self.view, self.panel.COMMANDS)
         self.show_snapshot()
         self.looking.show(frozenset({name}))
 

@@ -14,6 +14,7 @@ import click
 
 from controller.run_directory import RunDirectory, default_base
 from controller.settings import as_path, read_given
+from controller.whole_file import write_whole
 from estimator.errors import NotFoundError, StorageError, UsageError
 from ui.options import json_option
 
@@ -123,15 +124,16 @@ def _open(record: str | None, held: ExitStack) -> Source:
 
 
 def _behind(run: RunDirectory, database: Path) -> bool:
-    """Whether a run is over and its journal was written to after its database."""
+    """Whether a run is over and its database does not hold all of its journal, as after a collector that was ended."""
     if run.state not in ("ended", "engine_gone"):
         return False
-    try:
-        written = max((each.stat().st_mtime_ns for each in run.journal.iterdir()), default=0)
-        taken = max(each.stat().st_mtime_ns for each in database.parent.glob(f"{database.name}*"))
-    except (OSError, ValueError):
+    if not database.exists() or not database.stat().st_size:
         return True
-    return written > taken
+    from store.collect import SINK  # noqa: PLC0415 - as in _open
+    from store.standing import read_standings  # noqa: PLC0415 - as in _open
+
+    taken = [each for each in read_standings(run, database) if each.sink == SINK]
+    return not taken or taken[0].bytes_behind > 0
 
 
 def _ask_for(source: Source, rank: int | None) -> Ask | None:
@@ -216,12 +218,15 @@ def _picture(
     from ui.app.main import picture  # noqa: PLC0415 - as above
     from ui.output import narrate  # noqa: PLC0415 - as above
     from ui.stopping import run_in_loop  # noqa: PLC0415 - as above
+    from ui.view.snapshot import Ask  # noqa: PLC0415 - as above
     from ui.view.view import View  # noqa: PLC0415 - as above
 
-    reader = DirectReader(WholeView(View(source)))
+    view = WholeView(View(source))
+    view.answer(ask or Ask())  # what cannot be read is told in a line before there is an app to fail
+    reader = DirectReader(view)
     svg = run_in_loop(partial(picture, reader, size, theme=theme or "dark", ask=ask, at=at))
     try:
-        path.write_text(svg, encoding="utf-8")
+        write_whole(path.resolve(), svg.encode())
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}; name a file in a folder that can be written") from None
     narrate(f"written to {path}")
@@ -230,7 +235,8 @@ def _picture(
 def _size(text: str) -> tuple[int, int]:
     """Columns and lines. Raises UsageError."""
     columns, _, lines = text.lower().partition("x")
-    if not (columns.isdecimal() and lines.isdecimal() and 20 <= int(columns) <= 500 and 10 <= int(lines) <= 200):
+    digits = columns.isdecimal() and lines.isdecimal() and len(text) < 10
+    if not (digits and 20 <= int(columns) <= 500 and 10 <= int(lines) <= 200):
         raise UsageError(f"--size {text!r} is no size; write COLUMNSxLINES, from 20x10 to 500x200, such as 140x45")
     return int(columns), int(lines)
 

@@ -129,8 +129,9 @@ class PassRow(msgspec.Struct, frozen=True):
     device: int
     loaded: int
     computed: int
-    room: int | None
-    """Tokens of computing left to the limit that closed it, or to the tightest limit; None when none is set."""
+    room: int
+    """Tokens that it might have computed more, up to the tightest limit that holds: on what a pass computes, or the
+    pool's."""
     closed: Stop | None
     queue: int
     not_reached: int
@@ -140,6 +141,8 @@ class PassRow(msgspec.Struct, frozen=True):
     peak_bytes: int | None
     repeats: int
     """Passes after this one that met the same refusal, which stand for rows of their own."""
+    shadowed: Stop | None = None
+    """In shadow mode, the first stop by a gate that let the candidate pass and recorded what it would have done."""
 
 
 class CheckView(msgspec.Struct, frozen=True):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.decision import read_check
-from controller.gates import STRICT_GATES
-from controller.vocabulary import LADDER_GATES, Gate, HostHit, Reason, unit_of
+from controller.vocabulary import HostHit, Reason
+from ui.view.ladder import read_ladder
 from ui.view.passes import read_pass
-from ui.view.snapshot import MOST_ROWS, CheckView, DecisionView, PassDetail
+from ui.view.snapshot import MOST_ROWS, DecisionView, PassDetail
 from ui.view.window import parts_of
 from ui.view.words import OUTCOMES, named, stop_of
 
@@ -58,24 +57,8 @@ def _decision(d: dict[str, Any]) -> DecisionView:
         name, OUTCOMES[d["outcome"]], stop, d["prompt_tokens"], d["done_tokens"], d["output_tokens"],
         d["extend_tokens"], d["device_hit_tokens"], host.status, host.word if host.status == "skipped" else None,
         d["resident_tokens"], d["matched_tokens"], d["asked_tokens"], d["evicted_tokens"],
-        _ladder(d["checks"], lane=lane), _ladder(d["checks_before_load_failure"]),
+        read_ladder(d["checks"], lane=lane), read_ladder(d["checks_before_load_failure"]),
     )  # fmt: skip
-
-
-def _ladder(text: str | None, *, lane: bool = False) -> tuple[CheckView, ...]:
-    """The checks of a decision in order. With `lane` the gate that refused counts pages."""
-    flat = json.loads(text) if text else []
-    found = []
-    for gate in LADDER_GATES[: len(flat) // 3]:
-        check = read_check(gate, *flat[3 * gate : 3 * gate + 3])
-        by_lane = lane and gate is Gate.KV_CAPACITY
-        short_by = None
-        if check.evaluated and check.limit is not None:
-            short_by = max(0, check.observed - check.limit + (gate in STRICT_GATES))
-        observed = check.observed if check.evaluated else None
-        unit = unit_of(gate, Reason.LANE if by_lane else None)
-        found.append(CheckView(gate.word, check.verdict.word, observed, check.limit, short_by or None, unit))
-    return tuple(found)
 
 
 def _raw(passed: dict[str, Any], decisions: list[dict[str, Any]]) -> str:

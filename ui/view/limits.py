@@ -53,6 +53,12 @@ class InForce:
         return self.number("page_size") or 1
 
     @property
+    def shadow(self) -> bool:
+        """Whether soft gates only record what they would do."""
+        enforce = self.knobs.get("enforce")
+        return enforce is not None and enforce.effective is False
+
+    @property
     def compute(self) -> dict[Gate, int]:
         """The limits on tokens that one batch computes, by the gate that holds them."""
         found = {

@@ -22,7 +22,7 @@ class WaitingRow(msgspec.Struct, frozen=True):
     since_ns: int | None
     """When that reason was first given without a break."""
     behind: str | None
-    """The id of the request it stands behind, when it was not looked at."""
+    """The id of the request it stands behind, when the last pass did not look at it."""
     attempts: int
     """Passes that looked at it."""
     overtaken: int
@@ -32,6 +32,8 @@ class WaitingRow(msgspec.Struct, frozen=True):
     prompt: int | None
     never: bool
     """It can never fit."""
+    behind_gate: str | None = None
+    """The gate that closed the last pass before its turn, once its members had spent the gate's budget."""
 
 
 class WaitingRoom(msgspec.Struct, frozen=True):

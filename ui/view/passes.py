@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.vocabulary import Gate, HostHit, Outcome
+from ui.view.ladder import would_refuse
 from ui.view.repeats import repeated_by
 from ui.view.snapshot import MOST_ROWS, MemberBar, PassRow, Stop
 from ui.view.words import GATES, OUTCOMES, REASONS, named, stop_of
@@ -30,7 +31,8 @@ FROM json_each(:numbers) j CROSS JOIN passes p ON p.run = :run AND p.number = j.
 LEFT JOIN repeats t ON t.run = p.run AND t.first_pass = p.number
 ORDER BY p.number DESC"""  # noqa: S608 - our own columns
 MEMBERS_SQL: Final = """SELECT d.pass, d.outcome, d.gate, d.reason, d.observed, d.limit_value, d.short_by, d.request,
-    q.id, d.device_hit_tokens, d.host_hit, d.asked_tokens, d.extend_tokens, d.done_tokens, q.arrival_ns
+    q.id, d.device_hit_tokens, d.host_hit, d.asked_tokens, d.extend_tokens, d.done_tokens, q.arrival_ns,
+    CASE WHEN d.pass IN (SELECT value FROM json_each(:shadowed)) THEN d.checks END
 FROM json_each(:numbers) j CROSS JOIN decisions d ON d.run = :run AND d.pass = j.value
 LEFT JOIN requests q ON q.run = d.run AND q.number = d.request
 ORDER BY d.pass, d.position"""
@@ -43,7 +45,6 @@ WHERE run = ? AND request = ? AND pass < ? ORDER BY pass DESC LIMIT ?"""
 _SCANNED: Final = 100_000
 """A filter looks at so many passes at most before it shows what it has."""
 _IDS: Final = 50
-_COMPUTE: Final = frozenset({Gate.EXTEND_TOKENS, Gate.INPUT_TOKENS, Gate.CHUNK_TOKENS})
 _ADMITTED: Final = (int(Outcome.ADMIT), int(Outcome.ADMIT_CHUNK))
 _TOLD: Final = (int(Outcome.WAIT), int(Outcome.PARK))
 
@@ -56,6 +57,8 @@ class Batch(NamedTuple):
     """What candidates were told to wait for, in order."""
     charged: int
     """Tokens its members compute, in whole pages."""
+    shadowed: Stop | None
+    """What a gate would have stopped first, had it been enforced."""
 
 
 class PassList(NamedTuple):
@@ -73,7 +76,7 @@ def read_passes(moment: Moment, ask: Ask, memory: Memory) -> PassList:
     before = ask.passes_before if paging and ask.passes_before is not None else moment.number + 1
     values = {"run": moment.run.id, "at": moment.at_ns, "before": before, "limit": wanted + 1}
     if ask.pass_filter.strip(" !"):
-        numbers, more = _filtered(moment, ask.pass_filter, before, wanted, memory)
+        numbers, more = _filtered(moment, ask.pass_filter, before, wanted)
         found = moment.connection.execute(NUMBERED_SQL, {**values, "numbers": json.dumps(numbers)}).fetchall()
     else:
         found = moment.connection.execute(ROWS_SQL, values).fetchall()
@@ -92,7 +95,8 @@ def read_pass(moment: Moment, number: int, memory: Memory) -> PassRow | None:
 
 def build_rows(moment: Moment, found: Sequence[tuple[int, ...]], memory: Memory) -> tuple[PassRow, ...]:
     """Rows of the columns above as rows of the screen."""
-    batches = _batches(moment, {row[0]: row[1] for row in found}, memory)
+    shadowed = [row[0] for row in found if memory.limits(moment, row[3]).shadow]
+    batches = _batches(moment, {row[0]: row[1] for row in found}, shadowed, memory)
     rows = []
     for row in found:
         number, start_ns, decide_ns, revision, queue, not_reached, extend, device, loaded, gate, reason = row[:11]
@@ -100,16 +104,19 @@ def build_rows(moment: Moment, found: Sequence[tuple[int, ...]], memory: Memory)
         batch = batches[number]
         limits = memory.limits(moment, revision)
         row_of = PassRow(
-            number, start_ns, batch.members, device, loaded, extend, _room(limits, batch.charged, gate, room_after),
+            number, start_ns, batch.members, device, loaded, extend, _room(limits, batch.charged, room_after),
             _closed(limits, batch, gate, reason), queue, not_reached, revision, decide_ns, step_ns,
-            peak if batch.members else None, repeated_by(moment.at_ns, count, first_ns, last_ns),
+            peak if batch.members else None, repeated_by(moment.at_ns, count, first_ns, last_ns), batch.shadowed,
         )  # fmt: skip
         rows.append(row_of)
     return tuple(rows)
 
 
-def _batches(moment: Moment, starts: dict[int, int], memory: Memory) -> dict[int, Batch]:
-    """The batches of passes that began when `starts` says, read where they are not remembered."""
+def _batches(moment: Moment, starts: dict[int, int], shadowed: list[int], memory: Memory) -> dict[int, Batch]:
+    """The batches of passes that began when `starts` says, read where they are not remembered.
+
+    Of those in `shadowed` the checks are read too, for what a gate would have done.
+    """
     held = {number: memory.batches.get(number) for number in starts}
     missing = [number for number, batch in held.items() if batch is None]
     found: dict[int, Batch] = {number: batch for number, batch in held.items() if batch is not None}
@@ -117,11 +124,12 @@ def _batches(moment: Moment, starts: dict[int, int], memory: Memory) -> dict[int
         return found
     members: dict[int, list[MemberBar]] = {number: [] for number in missing}
     told: dict[int, list[Stop]] = {number: [] for number in missing}
+    would: dict[int, Stop] = {}
     page = memory.limits(moment, moment.revision).page
-    values = {"run": moment.run.id, "numbers": json.dumps(sorted(missing))}
+    values = {"run": moment.run.id, "numbers": json.dumps(sorted(missing)), "shadowed": json.dumps(shadowed)}
     for row in moment.connection.execute(MEMBERS_SQL, values):
         number, outcome, gate, reason, observed, limit, short_by, request, identity = row[:9]
-        device, host, asked, extend, done, arrival_ns = row[9:]
+        device, host, asked, extend, done, arrival_ns, checks = row[9:]
         name = named(identity, request)
         if outcome in _ADMITTED:
             loaded = asked if host == HostHit.LOADED else 0
@@ -129,20 +137,21 @@ def _batches(moment: Moment, starts: dict[int, int], memory: Memory) -> dict[int
             members[number].append(MemberBar(name, device, loaded, extend, done, OUTCOMES[outcome], waited))
         elif outcome in _TOLD and gate is not None:
             told[number].append(stop_of(gate, reason, (observed, limit, short_by), name))
+        if checks is not None and number not in would and (stop := would_refuse(checks, name)) is not None:
+            would[number] = stop
     for number in missing:
         charged = sum(-(-member.computed // page) * page for member in members[number])
-        found[number] = memory.batches.put(number, Batch(tuple(members[number]), tuple(told[number]), charged))
+        found[number] = memory.batches.put(
+            number, Batch(tuple(members[number]), tuple(told[number]), charged, would.get(number))
+        )
     return found
 
 
-def _room(limits: InForce, charged: int, gate: int | None, room_after: int) -> int | None:
-    """Tokens left to the limit that closed a pass, or to the tightest limit on what it computes."""
-    compute = limits.compute
-    if gate is not None and Gate(gate) in compute:
-        return max(0, compute[Gate(gate)] - charged)
-    if gate == Gate.KV_CAPACITY:
-        return max(0, room_after)
-    return max(0, min(compute.values()) - charged) if compute else None
+def _room(limits: InForce, charged: int, room_after: int) -> int:
+    """Tokens left to the tightest limit: on what a pass computes, of the pool. What is not enforced is no limit."""
+    soft = Gate.EXTEND_TOKENS if limits.shadow else None
+    left = (limit - charged for gate, limit in limits.compute.items() if gate is not soft)
+    return max(0, min([room_after, *left]))
 
 
 def _closed(limits: InForce, batch: Batch, gate: int | None, reason: int | None) -> Stop | None:
@@ -156,7 +165,7 @@ def _closed(limits: InForce, batch: Batch, gate: int | None, reason: int | None)
     return stop_of(gate, reason, (None if limit is None else batch.charged, limit, None))
 
 
-def _filtered(moment: Moment, text: str, before: int, wanted: int, memory: Memory) -> tuple[list[int], bool]:
+def _filtered(moment: Moment, text: str, before: int, wanted: int) -> tuple[list[int], bool]:
     """Numbers of the passes that a filter lets through, newest first, and whether there may be more."""
     inverse, text = text.strip().startswith("!"), text.strip().lstrip("!").strip()
     gates = {number for number, word in enumerate(GATES) if text.lower() in word}
@@ -167,7 +176,6 @@ def _filtered(moment: Moment, text: str, before: int, wanted: int, memory: Memor
         if not inverse:
             numbers = sorted(of_request, reverse=True)
             return numbers[:wanted], len(numbers) > wanted
-    del memory
     values = {"run": moment.run.id, "before": before, "scan": _SCANNED}
     numbers = []
     scanned = 0

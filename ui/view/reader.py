@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
     from ui.view.source import Source
 
-EVERY_S: Final = 0.25
-"""A run that is followed is looked at again after so long."""
+EVERY_S: Final = 0.5
+"""A run that is followed is looked at again after so long, and what was read is painted: one rhythm for both."""
+SOON_S: Final = 0.1
+"""The same while an answer did not read the window to its end."""
 BEAT_S: Final = 1.0
 """Where nothing new was written, the ages on the screen are brought up to date after so long."""
 CLOSE_S: Final = 5.0
@@ -97,7 +99,7 @@ class Reader:
         try:
             while (wanted := self._next()) is not None:
                 asked, ask = wanted
-                quiet = 0.0 if asked else quiet + EVERY_S
+                quiet = 0.0 if asked else quiet + self._every_s
                 if asked or (quiet >= BEAT_S and self._ages) or self._moved(view):
                     quiet = 0.0
                     self._hand_over(self._answer(view, ask, asked=asked))
@@ -111,9 +113,14 @@ class Reader:
                 if self._asked and self._ask is not None:
                     self._asked = False
                     return True, self._ask
-                if not self._news.wait(EVERY_S if self._follows else None) and self._ask is not None:
+                if not self._news.wait(self._every_s if self._follows else None) and self._ask is not None:
                     return False, self._ask
         return None
+
+    @property
+    def _every_s(self) -> float:
+        """After how long the same ask is looked at again, s."""
+        return EVERY_S if self._last is None or self._last.complete else SOON_S
 
     @property
     def _follows(self) -> bool:

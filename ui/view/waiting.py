@@ -142,7 +142,7 @@ def _rows(moment: Moment, room: Room, memory: Memory, limit: int, offset: int) -
     found = moment.connection.execute(ROWS_SQL, values).fetchall()
     overtaken = _overtaken(moment, room, [row[0] for row in found], memory)
     last = read_pass(moment, moment.number, memory) if found and moment.number else None
-    closer = last.closed.request if last is not None and last.closed is not None else None
+    began_ns = 0 if last is None else last.start_ns
     rows = []
     for number, identity, arrival_ns, prompt, first_pass in found:
         name = named(identity, number)
@@ -152,12 +152,16 @@ def _rows(moment: Moment, room: Room, memory: Memory, limit: int, offset: int) -
         since_ns = room.others.get(number) or arrival_ns
         looked_at = told is not None and told.passed == moment.number
         tokens = told is not None and told.stop is not None and told.stop.unit == "tokens"
+        closed = None if last is None or looked_at else last.closed
+        spent = closed is not None and closed.request is None and (arrival_ns or 0) <= began_ns
         rows.append(
             WaitingRow(
                 name, number, arrival_ns, None if since_ns is None else max(0, moment.at_ns - since_ns),
                 told.stop if told else None, told.since_ns if told else None,
-                None if looked_at or closer == name else closer, told.attempts if told else 0, overtaken[number],
+                None if closed is None or closed.request == name else closed.request,
+                told.attempts if told else 0, overtaken[number],
                 told.needs if told is not None and tokens else None, prompt, never=False,
+                behind_gate=closed.gate if closed is not None and spent else None,
             )
         )  # fmt: skip
     return rows

@@ -172,6 +172,14 @@ async def chooses_a_run(hand):
     assert hand.app.script.ask.at_ns is None
 
 
+@checks("app", "beside")
+async def chooses_a_run_beside_this_one(hand):
+    """The other runs are listed; what comes of one is in test_beside."""
+    await hand.press()
+    assert isinstance(hand.app.screen, RunsDialog)
+    assert [each.run for each in hand.app.screen.run_lines.runs] == ["run2"]
+
+
 @checks("app", "raw record")
 async def shows_the_raw_record(hand):
     """The record of the pass under the cursor."""
@@ -244,6 +252,15 @@ async def helps(hand):
     await hand.press()
     assert isinstance(hand.app.screen, HelpDialog)
     assert "Each line is one pass" in hand.text
+
+
+@checks("app", "suspend")
+async def rests_in_the_shell(hand):
+    """The app is asked to rest; tests/ui/app/test_terminal.py does so in a terminal."""
+    asked = []
+    hand.app.action_suspend_process = lambda: asked.append("rest")
+    await hand.press()
+    assert asked == ["rest"]
 
 
 @checks("app", "quit")

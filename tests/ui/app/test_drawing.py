@@ -166,15 +166,26 @@ def test_a_pass_that_admitted_nothing_is_a_thin_line_that_counts_its_repeats():
     assert not any(mark.sign in line for mark in MARKS)
 
 
-def test_a_pass_without_a_limit_has_no_room_drawn():
-    """Where no limit is set the bar ends with what was computed."""
-    row = pass_row(5, room=None)
+def test_a_pass_without_room_has_none_drawn():
+    """Where the tightest limit is reached the bar ends with what was computed."""
+    row = pass_row(5, room=0)
     assert ROOM.sign not in pass_line(row, 78, scale_of([row], joined=False)).plain
 
 
 def test_a_pass_that_nothing_closed_says_so():
     """It took the whole queue."""
     assert "took the whole queue" in pass_line(pass_row(5, ""), 78, scale_of([pass_row(5)], joined=False)).plain
+
+
+@pytest.mark.parametrize(
+    ("width", "words"), [(78, "~extend_tokens 960 short"), (140, "~extend_tokens 66,496 of 65,536")]
+)
+def test_a_pass_in_shadow_mode_names_the_gate_that_would_have_closed_it(width, words):
+    """With a mark of its own in place of the gate that closed it, and in a line of the opened pass."""
+    row = pass_row(5, "", shadowed=stop(reason="would_refuse", request="b5"))
+    assert words in pass_line(row, width, scale_of([row], joined=False)).plain
+    told = "~ in shadow mode, extend_tokens would have kept out b5: 66,496 of 65,536, 960 short"
+    assert told in lines_of(detail_of(row))
 
 
 @pytest.mark.parametrize(("reason", "width", "words"), [
@@ -231,7 +242,7 @@ def test_without_a_strip_there_is_only_its_label():
 
 def lines_of(detail, opened=frozenset()):
     """As text."""
-    return [line.content.plain for line in detail_lines(detail, head(), opened)]
+    return [line.drawn(200).plain for line in detail_lines(detail, head(), opened)]
 
 
 def test_an_opened_pass_tells_members_refusals_and_what_was_not_reached():
@@ -244,6 +255,18 @@ def test_an_opened_pass_tells_members_refusals_and_what_was_not_reached():
     assert "31 not reached: extend_tokens closed the pass before their turn" in text
     assert "free 120,000  evictable 80,000  reserved 9,000  running 12" in text
     assert "buffers peak 3.00 GiB: scores 2.00 GiB  attention 1.00 GiB" in text
+
+
+@given(st.integers(20, 130))
+def test_what_does_not_fit_is_left_out_whole(width):
+    """A line of the opened pass ends with a whole item at any width, never in the middle of a number."""
+    detail = replace(detail_of(pass_row(12)), lanes=((40, 10), (30, 20)))
+    for line in detail_lines(detail, head(), frozenset({0, 2})):
+        drawn = line.drawn(width)
+        assert drawn.cell_length <= width
+        whole = {"".join(item.plain for item in line.items[:count]) for count in range(1, len(line.items) + 1)}
+        if line.items[0].cell_length <= width:
+            assert drawn.plain.removesuffix(" …") in whole
 
 
 def test_a_ladder_has_every_gate_in_order_with_its_verdict():

@@ -159,6 +159,22 @@ def test_a_problem_is_told_and_what_was_shown_stays():
     assert line_with(text, " 12   2  ")
 
 
+@pytest.mark.parametrize("width", [40, 80])
+def test_words_that_take_more_than_four_lines_end_with_a_mark(width):
+    """The line of what is wrong leaves the screen to the batches, and shows that there is more to say."""
+    script = Script()
+    script.parts = {"problem": "what stands in the way is told at length " * 20}
+    lines = drive(screen(script), size=(width, 30)).splitlines()
+    told = lines[3:7]
+    assert told[0].startswith(" cannot read: what stands")
+    assert told[-1].endswith("…")
+    assert not any(line.endswith("…") for line in told[:-1])
+    assert "Batches" in lines[7]
+    script.parts = {"problem": "in short"}
+    lines = drive(screen(script), size=(width, 30)).splitlines()
+    assert (lines[3], "Batches" in lines[4]) == (" cannot read: in short", True)
+
+
 def test_what_is_not_there_yet_says_what_to_do():
     """A run that is not collected names the command."""
     script = Script(rows=[])
@@ -192,4 +208,4 @@ def test_a_seek_that_finds_nothing_says_so_until_the_next_move():
 
 def drive_text(app):
     """What the line says."""
-    return str(app._notice.content)
+    return str(app._notice.words)

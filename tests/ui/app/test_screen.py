@@ -117,6 +117,23 @@ def test_the_footer_tells_the_keys_of_the_focused_panel():
     assert "Esc back" in seen[1]
 
 
+def test_the_footer_follows_what_can_be_done_now():
+    """What stops being possible goes from the footer with the next picture, without a move of the focus."""
+    app = screen()
+    app.batches.check_action = lambda action, _: None if action == "open" and app.looking.time.past else True
+    seen = []
+
+    async def do(pilot):
+        for key in ("space", "l"):
+            seen.append("Enter open" in text_of(app).splitlines()[-1])
+            await pilot.press(key)
+            await settle(pilot)
+        seen.append("Enter open" in text_of(app).splitlines()[-1])
+
+    drive(app, do, size=(160, 40))
+    assert seen == [True, False, True]
+
+
 @pytest.mark.parametrize("width", [80, 100, 140, 200])
 def test_the_footer_always_has_the_panels_help_and_the_way_out(width):
     """Whatever else fits; a narrow one names the panel that is shown alone."""

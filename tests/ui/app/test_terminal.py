@@ -109,9 +109,28 @@ def test_control_c_leaves_too(terminal, command, recording):
     terminal.wait_for("code is told\n")
 
 
-@pytest.mark.parametrize(("name", "code"), [("TERM", 143), ("HUP", 129)])
+@pytest.mark.parametrize("terminal", [(100, 30)], indirect=True)
+def test_control_z_rests_in_the_shell_and_fg_brings_the_whole_screen_back(terminal, command, recording):
+    """The shell has its terminal while the screen rests; afterwards all of the screen is drawn, and keys work."""
+    terminal.run([*command, "ui", str(recording)])
+    terminal.wait_for("Waiting room")
+    terminal.press("C-z")
+    terminal.wait_for("ready>", gone=("Batches",))
+    assert terminal.modes == "0 0 0"
+    terminal.run(["echo", "the shell", "has it"])
+    terminal.wait_for("the shell has it\n")
+    terminal.run(["fg"])
+    for part in ("run recording", "5 min", "Batches", "closed by", "Pass 184", "Waiting room", "Gates", "1 live"):
+        terminal.wait_for(part, gone=("the shell has it",))
+    terminal.press("3")
+    terminal.wait_for("headroom", gone=("Batches",))
+    terminal.press("q")
+    terminal.wait_for("the shell has it", gone=("headroom",))
+
+
+@pytest.mark.parametrize(("name", "code"), [("INT", 130), ("TERM", 143), ("HUP", 129)])
 def test_a_signal_gives_the_terminal_back(terminal, command, recording, name, code):
-    """SIGTERM and SIGHUP leave the alternate screen and the mouse as they were, and the code of the signal."""
+    """SIGINT, SIGTERM and SIGHUP leave the alternate screen and the mouse as they were, and the code of the signal."""
     terminal.run(["echo", "before"])
     # The shell tells the pid of what it becomes, so that no other process is meant.
     told = f"sh -c 'echo $$ > pid; exec {shlex.join([*command, 'ui', str(recording)])}'; echo code $?"
@@ -120,3 +139,43 @@ def test_a_signal_gives_the_terminal_back(terminal, command, recording, name, co
     os.kill(int((recording.parent / "pid").read_text()), getattr(signal, f"SIG{name}"))
     assert "before" in terminal.wait_for(f"code {code}\n", gone=("Batches",))
     assert terminal.modes == "0 0 0"
+
+
+@pytest.mark.parametrize("terminal", [(80, 24), (140, 45)], indirect=True)
+def test_a_draft_is_previewed_in_a_terminal(terminal, command, recording):
+    """In a real terminal the preview begins, the screen answers keys while it is made, and its figures come."""
+    terminal.run([*command, "ui", str(recording)])
+    terminal.wait_for("run recording")
+    terminal.press("6")
+    terminal.wait_for("max_requests")
+    terminal.press("Down", "Down")
+    terminal.wait_for("max_requests: ")
+    terminal.press("Enter")
+    terminal.wait_for("max_requests (requests)")
+    terminal.press("3", "Enter")
+    terminal.wait_for("draft  max_requests 8 req -> 3 req")
+    terminal.press("v")
+    terminal.wait_for("preview  5 min before")
+    terminal.press("?")
+    terminal.wait_for("Keys of Knobs")
+    terminal.press("Escape")
+    text = terminal.wait_for("fidelity", gone=("Keys of Knobs",))
+    assert "replayed" in text
+    assert "what if" in text
+    terminal.press("q")
+    terminal.wait_for("ready>", gone=("Knobs",))
+
+
+@pytest.mark.parametrize("terminal", [(80, 24), (140, 45)], indirect=True)
+def test_two_runs_beside_each_other_in_a_terminal(terminal, command, recording):
+    """`--beside` opens both; Escape leads to the screen of the first, q out of it, and the shell goes on."""
+    terminal.run([*command, "ui", str(recording), "--beside", str(recording)])
+    text = terminal.wait_for("0 rows part")
+    assert "recording" in text
+    assert "the same on both sides" in text
+    terminal.press("n")
+    terminal.wait_for("no row parts")
+    terminal.press("Escape")
+    terminal.wait_for("Waiting room")
+    terminal.press("q")
+    terminal.wait_for("ready>", gone=("Batches",))

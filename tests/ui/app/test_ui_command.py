@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from controller.journal import JournalReader
+from store.ingest import Ingest
+
 
 def test_without_a_terminal_a_summary_is_printed_and_the_way_to_the_screen_told(glassgate, recording):
     """Stdout has headline, strip, passes and alarms; stderr says how to get the screen; the code is 0."""
@@ -112,3 +115,31 @@ def test_a_picture_of_another_kind_and_a_missing_record_are_refused_first(glassg
     told = glassgate("ui", str(tmp_path / "nothing"), "--web=127.0.0.1:0")
     assert told.returncode != 0
     assert "the screen is at" not in told.stderr
+
+
+@pytest.mark.parametrize("taken", ["nothing", "half"])
+def test_a_run_that_was_collected_in_part_is_collected_to_its_end(glassgate, recording, tmp_path, taken):
+    """A collector that was killed leaves an empty database or a part; the rest is taken in before it is shown."""
+    run = tmp_path / "home" / "runs" / "again"
+    shutil.copytree(recording, run)
+    for each in run.glob("glassgate.db*"):
+        each.unlink()
+    database = run / "glassgate.db"
+    if taken == "half":
+        with JournalReader(run / "journal") as reader, Ingest(database, "recording") as ingest:
+            frames = list(reader)
+            ingest.feed(frames[: len(frames) // 2])
+    else:
+        database.touch()
+    whole, told = (glassgate("ui", str(each), "--json") for each in (recording, run))
+    assert told.returncode == 0, told.stderr
+    assert json.loads(told.stdout)["head"]["last_pass"] == json.loads(whole.stdout)["head"]["last_pass"]
+
+
+def test_a_picture_of_what_cannot_be_read_is_one_line(glassgate, tmp_path):
+    """The app is not begun, so that it cannot fail with more words than an operator wants."""
+    (tmp_path / "empty.db").touch()
+    told = glassgate("ui", "--screenshot", "x.svg", "empty.db")
+    assert told.returncode == 5
+    assert len(told.stderr.strip().splitlines()) == 1
+    assert "empty.db" in told.stderr

@@ -43,25 +43,27 @@ class Story:
         self.waiting.append(name)
         self.note(Arrival(self.numbers[name], name, int(at * S), PROMPT, 16))
 
-    def decision(self, name, outcome, stop=None):
-        """A request as a pass decided about it."""
+    def decision(self, name, outcome, stop=None, would=None):
+        """A request as a pass decided about it; `would` is a gate that only recorded what it would have done."""
         checks = [int(Verdict.PASS), PROMPT, LIMIT] * 9
         gate, reason = stop or (-1, -1)
         numbers = (LIMIT + 100, LIMIT, 101) if stop else (0, 0, 0)
         if stop and gate < 9:
             checks[3 * gate : 3 * gate + 3] = [int(Verdict.REFUSE), *numbers[:2]]
+        if would is not None:
+            checks[3 * would : 3 * would + 3] = [int(Verdict.WOULD_REFUSE), LIMIT + 100, LIMIT]
         return (
             self.numbers[name], int(outcome), int(gate), int(reason), *numbers, PROMPT, 0, 0, PROMPT, 16,
             int(HostHit.NONE_RESIDENT), 0, 0, 0, 0, *checks,
         )  # fmt: skip
 
-    def passed(self, at, enter=(), wait=(), stop=(Gate.KV_CAPACITY, Reason.POOL), running=1):
-        """A pass that lets some enter and turns others away; the last of those closes it."""
+    def passed(self, at, enter=(), wait=(), stop=(Gate.KV_CAPACITY, Reason.POOL), running=1, spent=None, would=None):
+        """A pass that lets some enter and turns others away; the last of those closes it, else the budget `spent`."""
         self.passes += 1
         self.whole = self.passes
-        decisions = [self.decision(name, Outcome.ADMIT) for name in enter]
+        decisions = [self.decision(name, Outcome.ADMIT, would=would) for name in enter]
         decisions += [self.decision(name, Outcome.WAIT, stop) for name in wait]
-        gate, reason = stop if wait else (-1, -1)
+        gate, reason = stop if wait else spent or (-1, -1)
         queue = len(self.waiting)
         batch = tuple((self.numbers[name], int(Outcome.ADMIT), PROMPT, 0, 0, 0) for name in enter)
         self.note(

@@ -4,8 +4,11 @@ import json
 
 import pytest
 
+from controller.records import KnobsInForce
+from controller.vocabulary import Gate
 from tests.ui.view.showing import S
-from ui.view.snapshot import MOST_ROWS
+from tests.ui.view.story import LIMIT
+from ui.view.snapshot import MOST_ROWS, Ask
 
 
 @pytest.fixture
@@ -53,17 +56,20 @@ def test_what_closed_a_pass_has_its_number(passes, sql):
     assert spent
     for row in spent:
         assert (row.closed.gate, row.closed.limit, row.room) == ("chunk_tokens", 8_192, 0)
+        assert row.shadowed is None  # everything is enforced in this run
         assert row.closed.observed == 8_192
 
 
-def test_room_is_what_the_limit_left(passes):
-    """Room counts to the limit that closed the pass; where no gate on computing did, to the tightest of them."""
+def test_room_is_what_the_tightest_limit_left(passes, sql):
+    """Room counts to the tightest limit, whichever gate closed the pass: of extend or chunk tokens, or the pool's."""
+    pool = dict(sql("SELECT number, room_after FROM passes"))
+    bounded = set()
     for row in passes(rows=MOST_ROWS).passes:
-        assert row.room is not None
-        assert row.room >= 0
-        if row.closed is not None and row.closed.gate == "extend_tokens":
-            limit = 6_144 if row.revision == 0 else 12_288
-            assert limit - 64 * len(row.members) <= row.room + row.computed <= limit
+        limit = min(6_144 if row.revision == 0 else 12_288, 8_192)
+        charged = sum(-(-each.computed // 64) * 64 for each in row.members)
+        assert row.room == max(0, min(limit - charged, pool[row.number]))
+        bounded.add("pool" if row.room == pool[row.number] else "batch")
+    assert bounded == {"pool", "batch"}
 
 
 def test_pages_meet_without_gap(passes):
@@ -164,3 +170,22 @@ def test_a_step_that_was_running_has_no_length(show, sql):
         show(end_ns / S + 1e-6, panels=frozenset({"live"}), passes_before=number + 1).passes[0].step_ns
         == end_ns - start_ns
     )
+
+
+def test_a_pass_in_shadow_mode_says_what_a_gate_would_have_done(story, open_view):
+    """The first stop that was not enforced, with its numbers; what is not enforced leaves no less room."""
+    story.note(KnobsInForce(0, 1, (
+        ("enforce", "", False, False, "ok", ""), ("max_extend_tokens", "tokens", 500, 500, "ok", ""),
+    )))  # fmt: skip
+    story.revision = 1
+    for name in "ab":
+        story.arrive(name, 1)
+    story.passed(2, enter="ab", would=Gate.EXTEND_TOKENS)
+    view = open_view(story.into())
+    (row,) = view.answer(Ask(), whole=True).passes
+    stop = row.shadowed
+    assert (stop.gate, stop.reason, stop.observed, stop.limit, stop.short_by, stop.unit, stop.request) == (
+        "extend_tokens", "would_refuse", LIMIT + 100, LIMIT, 100, "tokens", "a",
+    )  # fmt: skip
+    assert row.closed is None
+    assert row.room == 30_000

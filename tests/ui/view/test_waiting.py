@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from controller.vocabulary import Gate, Reason
 from tests.ui.view.showing import S
 from ui.view.snapshot import MOST_ROWS, Ask
 
@@ -130,3 +131,15 @@ def test_pages_and_filters(room):
     assert (nobody.rows, nobody.fit, nobody.total) == ((), 0, session.total)
     inverse = [row.request for row in room(140, waiting_filter="!s3.", rows=MOST_ROWS).rows if not row.never]
     assert inverse == [name for name in whole if not name.startswith("s3.")]
+
+
+def test_those_behind_a_spent_budget_name_its_gate(story, open_view):
+    """A request that was there when a pass spent its budget stands behind that gate; a later one behind nothing."""
+    for name in "ab":
+        story.arrive(name, 1)
+    story.passed(2, enter="a", spent=(Gate.CHUNK_TOKENS, Reason.BUDGET))
+    story.arrive("c", 3)
+    rows = open_view(story.into()).answer(Ask(panels=frozenset({"waiting"})), whole=True).waiting.rows
+    assert [(row.request, row.stop, row.behind, row.behind_gate) for row in rows] == [
+        ("b", None, None, "chunk_tokens"), ("c", None, None, None),
+    ]  # fmt: skip

@@ -190,7 +190,7 @@ def _title(log: Log, snapshot: Snapshot) -> list[str]:
     if log.open_alarms:
         told.append(f"{whole(log.open_alarms)} stand")
     if snapshot.ask.faults_only:
-        told.append("faults only")
+        told.append("faults alone, ! shows all")
     if snapshot.ask.log_filter:
         told.append(f"filter {plain(snapshot.ask.log_filter)}")
     if log.hidden:

@@ -18,6 +18,7 @@ from ui.app.panels.words import cell, plain, short_span, since, span
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
+    from ui.app.lines import Lines
     from ui.view.snapshot import Panel as PanelName
     from ui.view.snapshot import Snapshot, WaitingRoom, WaitingRow
 
@@ -51,13 +52,15 @@ class WaitingPanel(PartPanel):
 ✗: they were refused at once and hold nobody up.
 
 * **held by**: the gate and the reason the request was told last; the letter and colour are the gate's. `behind X`:
-  no pass got as far as this request; it stands behind X, which was looked at.
+  no pass got as far as this request; it stands behind X, which was looked at, or behind the gate X, which closed the
+  last pass when a member had spent its budget.
 * **for**: how long that reason has held without a break; of one that was never looked at, since it arrived.
 * **tried**: passes that looked at it. **overtaken**: requests that arrived later and entered before it.
 * **needs tok**: tokens it needs to enter. **waited**: since it arrived. Of one that can never fit, **for** and
   **waited** are until it was refused.
 * **observed of limit**: what the gate saw with this request in the batch, what it allows, and by how much it is short.
 
+Of a long queue a page is shown; past its last or first row the cursor goes on to the next page, as do `>` and `<`.
 `—` is what the record does not hold. *Enter* opens the request. On a narrow screen columns go in this order:
 observed of limit, waited, overtaken, tried."""
     COMMANDS: ClassVar[tuple[Command, ...]] = (
@@ -65,6 +68,11 @@ observed of limit, waited, overtaken, tried."""
         Command("later rows", "greater_than_sign", "page(1)", "", "Show the next rows of a long queue."),
         Command("earlier rows", "less_than_sign", "page(-1)", "", "Show the rows before."),
     )
+
+    def __init__(self, *, small: bool = False) -> None:
+        super().__init__(small=small)
+        self._comes_to = (-1, 0)
+        """The first row of the page that was asked for, and the way to it, until it is there."""
 
     def compose(self) -> ComposeResult:
         """One table."""
@@ -80,7 +88,11 @@ observed of limit, waited, overtaken, tried."""
         if room is None:
             return
         now = snapshot.head.at_ns
-        self.query_one(KeyedTable).fill(room.rows, lambda row: str(row.number), lambda row: _cells(row, now))
+        table = self.query_one(KeyedTable)
+        table.fill(room.rows, lambda row: str(row.number), lambda row: _cells(row, now))
+        if room.rows and self._comes_to[0] == room.offset:
+            table.go_to(str(room.rows[0 if self._comes_to[1] > 0 else -1].number))
+            self._comes_to = (-1, 0)
         told = [f"{whole(room.total)} wait"]
         if room.fit is not None:
             told = [f"{whole(room.fit)} of {whole(room.total)} fit the filter"]
@@ -88,8 +100,7 @@ observed of limit, waited, overtaken, tried."""
             told.append(f"{whole(room.never_in_window)} can never fit")
         if room.unnamed:
             told.append(f"{whole(room.unnamed)} older ones not listed")
-        if _pageable(room) > len(room.rows):
-            told.append(f"rows {room.offset + 1:,} to {room.offset + len(room.rows):,}")
+        told += _page_words(room)
         if snapshot.ask.waiting_filter:
             told.append(f"filter {plain(snapshot.ask.waiting_filter)}")
         self.border_title = Content(f"{self.TITLE}  {', '.join(told)}").markup
@@ -97,6 +108,10 @@ observed of limit, waited, overtaken, tried."""
     def on_lines_chosen(self) -> None:
         """Enter, or a click on the row of the cursor."""
         self.action_open_request()
+
+    def on_lines_beyond(self, event: Lines.Beyond) -> None:
+        """The cursor would leave the rows shown: to the page that holds what is there, the cursor at its near end."""
+        self._turn(1 if event.index else -1)
 
     def action_open_request(self) -> None:
         """Open the request under the cursor."""
@@ -106,12 +121,16 @@ observed of limit, waited, overtaken, tried."""
 
     def action_page(self, pages: int) -> None:
         """Ask for the rows after or before those shown."""
+        self._turn(pages)
+
+    def _turn(self, pages: int) -> None:
         room = None if self.snapshot is None else self.snapshot.waiting
         if self.snapshot is None or room is None:
             return
         ask = self.snapshot.ask
         offset = max(0, room.offset + pages * ask.rows)
         if offset < max(1, _pageable(room)) and offset != room.offset:
+            self._comes_to = (offset, pages)
             self.post_message(FilterWaiting(ask.waiting_filter, offset))
 
     def raw(self) -> str | None:
@@ -131,6 +150,16 @@ observed of limit, waited, overtaken, tried."""
 def _pageable(room: WaitingRoom) -> int:
     """Requests that wait which the rows are a page of."""
     return room.total if room.fit is None else room.fit
+
+
+def _page_words(room: WaitingRoom) -> list[str]:
+    """Which rows of a long queue these are, and the keys that show the others."""
+    shown = sum(not row.never for row in room.rows)
+    if _pageable(room) <= shown:
+        return []
+    last = room.offset + shown
+    keys = ("<" if room.offset else "") + (">" if last < _pageable(room) else "")
+    return [f"rows {room.offset + 1:,} to {last:,}" + (f" ({' '.join(keys)} for others)" if keys else "")]
 
 
 def _cells(row: WaitingRow, now: int | None) -> dict[str, Content]:
@@ -163,4 +192,6 @@ def _reason(row: WaitingRow) -> Content:
     if row.behind is not None:
         behind = cell(f"behind {row.behind}")
         return behind if words is None else Content.assemble(behind, "  last ", words)
+    if words is None and row.behind_gate is not None:
+        return Content.assemble(cell("behind ", DIM), cell(row.behind_gate, gate_style(row.behind_gate)))
     return cell("not looked at yet", DIM) if words is None else words

@@ -99,12 +99,41 @@ def test_a_long_queue_is_paged():
         await pilot.press("greater_than_sign", "less_than_sign")
         app.show(snap(waiting=room(*many.rows[:50], total=150, offset=100)))
         await settle(pilot)
-        assert "rows 101 to 150" in text_of(app.screen)
+        assert "rows 101 to 150 (< for others)" in text_of(app.screen)
         await pilot.press("greater_than_sign", "less_than_sign")
 
     assert "filter kv" in drive(PanelApp(WaitingPanel(), snapshot=snap(waiting=many, ask=Ask(waiting_filter="kv"))))
     drive(app, do)
     assert app.asked == [("FilterWaiting", "kv", 100), ("FilterWaiting", "", 0)]
+
+
+def test_the_cursor_goes_on_past_the_rows_of_a_page():
+    """Past the last row comes the next page, the cursor on its first row; past that the page before, on its last."""
+    every = [waiting_row(f"r{each:03}", number=each) for each in range(150)]
+    ask = Ask(rows=100)
+    pages = {at: snap(waiting=room(*every[at : at + 100], total=150, offset=at), ask=ask) for at in (0, 100)}
+    app = PanelApp(WaitingPanel(), snapshot=pages[0])
+    seen = []
+
+    async def do(pilot):
+        table = pilot.app.query_one("KeyedTable")
+        table.focus()
+        for keys, offset in ((("up", "end", "down"), 100), (("end", "down", "home", "up"), 0)):
+            await pilot.press(*keys)
+            app.show(pages[offset])
+            await settle(pilot)
+            seen.append((table.key_at, text_of(app.screen).splitlines()[0].partition("rows ")[2].rstrip("─ ")))
+
+    drive(app, do)
+    assert app.asked == [("FilterWaiting", "", 100), ("FilterWaiting", "", 0)]
+    assert seen == [("100", "101 to 150 (< for others)"), ("99", "1 to 100 (> for others)")]
+
+
+def test_a_request_behind_a_spent_budget_names_the_gate():
+    """No request stands before it, but the gate that closed the pass."""
+    row = waiting_row("late", stop=None, attempts=0, since_ns=None, behind_gate="chunk_tokens")
+    text = drive(PanelApp(WaitingPanel(), snapshot=snap(waiting=room(row))))
+    assert "behind chunk_tokens" in line_with(text, "late")
 
 
 def test_durations_go_on_while_the_reason_stays():
