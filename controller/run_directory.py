@@ -3,6 +3,7 @@
 import contextlib
 import datetime as dt
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -123,7 +124,7 @@ class RunDirectory:
 
     @classmethod
     def find(cls, name: str, base: Path | None = None) -> Self:
-        """Open the run with that id, unique beginning of an id, or path.
+        """Open the run with that id, unique beginning of an id, or path; of several ranks the first.
 
         Raises NotFoundError if there is none, UsageError if a beginning fits several, RecordError for a path that is
         no run.
@@ -138,6 +139,8 @@ class RunDirectory:
         fitting = [name] if name in names else [each for each in names if each.startswith(name)]
         if not fitting:
             raise NotFoundError(f"no run {name!r} under {base}; name an id, the beginning of one, or a run's path")
+        if all(re.fullmatch(rf"{re.escape(fitting[0])}-\d+", each) for each in fitting[1:]):
+            del fitting[1:]  # they are ranks of one run, whose first is meant
         if len(fitting) > 1:
             raise UsageError(f"run {name!r} fits {len(fitting)} runs ({', '.join(fitting[:4])}); give more digits")
         return cls(base / fitting[0])

@@ -141,7 +141,10 @@ def test_runs_are_found_by_id_beginning_or_path(tmp_path):
     """An id, a beginning that fits one run, and a path each find the run; anything else is an error with its remedy."""
     for run_id in ("aaaa0001", "aaaa0002", "bbbb0001"):
         create(tmp_path, run_id=run_id)
-    assert RunDirectory.find("bb", tmp_path).info.run_id == "bbbb0001"
+    for rank in (1, 12):
+        create(tmp_path, run_id="bbbb0001", rank=rank)
+    assert RunDirectory.find("bb", tmp_path).path.name == "bbbb0001"
+    assert RunDirectory.find("bbbb0001-12", tmp_path).info.rank == 12
     assert RunDirectory.find("aaaa0002", tmp_path).info.run_id == "aaaa0002"
     assert RunDirectory.find(str(tmp_path / "aaaa0001"), tmp_path / "elsewhere").info.run_id == "aaaa0001"
     with pytest.raises(UsageError, match=r"'aaaa' fits 2 runs \(aaaa0001, aaaa0002\); give more digits"):

@@ -99,8 +99,8 @@ def _recorded(base: Path | None) -> dict[int, str]:
     found = {}
     for listed in list_runs(base) if base is None or base.exists() else []:
         status = read_status(listed.run.path) if listed.state in LIVE else None
-        if status is not None:
-            found[status.pid] = listed.run.path.name
+        if status is not None and listed.info is not None:
+            found[status.pid] = listed.info.run_id
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from controller.run_directory import DATABASE, RunDirectory, default_base, list_runs
+from controller.run_directory import DATABASE, RunDirectory, default_base, list_runs, ranks_of
 from estimator.errors import GlassgateError, NotFoundError, RecordError
 from ui.where import database_of
 
@@ -105,9 +105,10 @@ def _place_of_database(path: Path) -> Place:
 
 
 def _newest(base: Path) -> RunDirectory:
+    """The first rank of the run begun last: the others keep digests of what it decided."""
     for listed in list_runs(base) if base.exists() else []:
         if listed.info is not None:
-            return listed.run
+            return ranks_of(listed.run)[0]
     raise NotFoundError(
         f"no run is recorded under {base} yet; record one with `glassgate demo` or `glassgate replay`, or name a "
         "database"

@@ -50,6 +50,17 @@ def test_no_name_is_the_run_begun_last(two):
     assert shown(Source.open(None, two)).head.run == "second"
 
 
+def test_of_the_ranks_of_the_run_begun_last_the_first_is_shown(base):
+    """Every rank begins at a moment of its own; without a name it is the first rank, which records whole passes."""
+    ranks = [RunDirectory.create(base, engine="test", version="1", run_id="ranks", rank=rank) for rank in range(2)]
+    assert ranks[0].info.started < ranks[1].info.started
+    assert Source.open(None, base).place.rank == 0
+    assert Source.open("ran", base).place.rank == 0
+    assert Source.open("ranks-1", base).place.rank == 1
+    for each in ranks:
+        each.release()
+
+
 @pytest.mark.parametrize("name", ["first", "fir"])
 def test_a_run_is_named_by_id_or_its_beginning(two, name):
     """A run's id and the unique beginning of one stand for it."""
