@@ -17,11 +17,11 @@ from controller.run_directory import DATABASE, RunDirectory
 from estimator.batch import BatchEstimator
 from estimator.errors import GlassgateError
 from store.collect import Collector
-from store.database import wal_bytes
+from store.database import reading
 from store.named import NAMED
+from store.pruning import bytes_in_use
 from store.queries import run_query
 from store.why import why
-from store.words import size as size_words
 from ui.bench.curves import Point
 from ui.bench.load import KNOBS, MODEL, Load
 from ui.bench.measure import Measurement, Spread, time_us
@@ -155,5 +155,7 @@ def _whole(stand: _Stand, database: Path) -> Iterator[Measurement]:
         yield Measurement(f"{way}, {what}", count / took.wall_s, "decisions/s", note)
         yield Measurement(f"{way}, {what}, by CPU time", count / took.cpu_s, "decisions/s")
     yield Measurement(f"journal, {what}", stand.journal_bytes / count, "bytes/decision", "all records included")
-    note = f"{stand.requests / count:.2f} requests each; beside it a log of {size_words(wal_bytes(database))}"
-    yield Measurement(f"SQLite, {what}", database.stat().st_size / count, "bytes/decision", note)
+    with reading(database) as connection:
+        stored = bytes_in_use(connection)
+    note = f"{stand.requests / count:.2f} requests each"
+    yield Measurement(f"SQLite, {what}", stored / count, "bytes/decision", note)
