@@ -114,8 +114,8 @@ def rewrite(rows: list[dict[str, Any]], seed: int, rounds: int, left_out: list[s
     """Put the figures between the marks of the page."""
     lines = [
         f"Measured on {dt.datetime.now(dt.UTC):%Y-%m-%d} by `make faults ROUNDS={rounds} SEED={seed}` in "
-        f"{sum(row['seconds'] for row in rows) / 60:,.0f} minutes of tests, with Python {platform.python_version()} on a "
-        f"virtual machine with {os.cpu_count()} {platform.machine()} cores that other work kept busy."
+        f"{sum(row['seconds'] for row in rows) / 60:,.0f} minutes of tests, with Python {platform.python_version()} on "
+        f"a virtual machine with {os.cpu_count()} {platform.machine()} cores that other work kept busy."
         + "".join(f" {each} was not installed." for each in left_out),
         "",
         "| fault | how | times | decisions compared | frames lost, all counted | told twice | what else was seen |",
