@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 _CHUNKS_NAMED: Final = 4
 _RUNS_NAMED: Final = 5
 
-# What the gates say of a request; {needs} and {left} are its own, {seen} and {limit} what was compared.
+# What the gates say of a request; {needs} and {left} are its own, {seen} and {limit} what was compared; {requests} is a
+# limit with its noun.
 _SAID: Final = {
     "batch_mode": "one request a batch while shared_kv_batching is off",
     "request_slots": "all {limit} request slots are taken",
-    "request_count": "the batch has its {limit} requests",
+    "request_count": "the batch has its {requests}",
     "kv_capacity": "needs {needs}; {left} left",
     "kv_capacity/lane": "needs {needs} pages of one lane; {left} left",
     "buffer_bytes": "the batch would peak at {seen}; the limit is {limit}",
@@ -84,6 +85,7 @@ def shortfall(part: Part) -> str:
         left=count(max(0, part.left or 0)),
         seen=amount(part.observed, part.unit),
         limit=amount(part.limit, part.unit),
+        requests=counted(part.limit, "request"),
     )
 
 

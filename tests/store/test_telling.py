@@ -1,8 +1,10 @@
 """The words for what a gate saw of a request."""
 
+from dataclasses import replace
+
 import pytest
 
-from controller.vocabulary import GATE_REASONS, LADDER_GATES, unit_of
+from controller.vocabulary import GATE_REASONS, LADDER_GATES, Gate, Reason, unit_of
 from store.life import Part
 from store.telling import part_line, shortfall
 from store.waits import HELD
@@ -31,3 +33,10 @@ def test_every_stop_can_be_told(stop):
 def test_what_only_an_engine_says_has_words_of_its_own(stop):
     """A stop that no knob sets is not told as a budget that was spent."""
     assert "of 300 spent" not in shortfall(part(*stop))
+
+
+@pytest.mark.parametrize(("limit", "words"), [(1, "the batch has its 1 request"), (2, "the batch has its 2 requests")])
+def test_a_limit_of_one_request_is_told_in_the_singular(limit, words):
+    """A batch that holds one request at most has its 1 request."""
+    told = shortfall(replace(part(Gate.REQUEST_COUNT, Reason.LIMIT), observed=limit + 1, limit=limit))
+    assert told == words
