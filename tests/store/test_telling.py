@@ -1,8 +1,7 @@
 """The words for what a gate saw of a request."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from controller.vocabulary import GATE_REASONS, LADDER_GATES, Gate, Reason, unit_of
 from store.life import Part
