@@ -1,6 +1,7 @@
 """How much is tried: a short form in every run of the tests, a long one by `make faults`, and what is noted of it.
 
 FAULTS_ROUNDS  rounds of each kill; 2 is the short form
+FAULTS_MINUTES no test begins another round after so many; its note says how many there were
 FAULTS_SEED    the seed of every random choice
 FAULTS_NOTES   a file to which each test adds a line with its figures
 """
@@ -9,6 +10,7 @@ import json
 import os
 import random
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,12 +19,22 @@ from tests.faults.accounting import Balance
 SHORT_ROUNDS = 2
 ROUNDS = int(os.environ.get("FAULTS_ROUNDS", SHORT_ROUNDS))
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
+MINUTES = float(os.environ.get("FAULTS_MINUTES", "inf"))
 LONG = ROUNDS > SHORT_ROUNDS
 
 
 def rounds(share: float = 1.0) -> int:
     """Rounds of a fault that costs more, or less, than a kill."""
     return max(SHORT_ROUNDS, round(ROUNDS * share)) if LONG else ROUNDS
+
+
+def each_round(share: float = 1.0) -> Iterator[int]:
+    """The numbers of the rounds, as many as there are minutes for."""
+    began = time.monotonic()
+    for number in range(rounds(share)):
+        if number >= SHORT_ROUNDS and time.monotonic() - began > 60 * MINUTES:
+            return
+        yield number
 
 
 def draw(name: str) -> random.Random:

@@ -1,6 +1,6 @@
 """The long form of the fault tests, and the table of what came of it.
 
-    python -m tests.faults.run [--rounds 200] [--seed N] [--jobs N] [--engines FOLDER] [--only WORDS] [--notes FILE]
+    python -m tests.faults.run [--rounds 200] [--minutes N] [--seed N] [--jobs N] [--only WORDS] ...
 
 It runs each test of this folder in a process of its own with so many rounds, kills each real engine that is installed
 under FOLDER, and rewrites the table in docs/reliability.md from what the tests noted. Where a test fails the table
@@ -10,6 +10,7 @@ stays as it was; with a file of notes the next call with the same rounds and see
 import argparse
 import datetime as dt
 import json
+import math
 import os
 import platform
 import secrets
@@ -33,6 +34,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Faults done on purpose, many times; rewrites docs/reliability.md.")
     parser.add_argument("--rounds", type=int, default=200, help="rounds of each kill (200)")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="of every random choice")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="no test begins a round after so many (no limit)"
+    )
     parser.add_argument("--engines", type=Path, default=ROOT / ".engines", help="where `make engines` put them")
     parser.add_argument("--no-engines", action="store_true", help="leave the real engines out")
     parser.add_argument("--notes", type=Path, help="keep there what the tests note, and do not do again what is there")
@@ -47,6 +51,7 @@ def main() -> int:
             **os.environ,
             "FAULTS_ROUNDS": str(asked.rounds),
             "FAULTS_SEED": str(asked.seed),
+            "FAULTS_MINUTES": str(asked.minutes),
             "FAULTS_NOTES": str(notes),
         }
         commands = [[*PYTEST, each] for each in tests_of(asked.only) if each not in done]

@@ -73,7 +73,7 @@ def test_two_collectors_on_one_run(place):
         engine = held.enter_context(Engine(place, pause_ms=100, segment_bytes=1 << 18))
         write_cursor(engine.run.journal, "held", Cursor(0, 0, 0))
         database = engine.run.path / "glassgate.db"
-        for _ in range(plan.rounds(0.25)):
+        for _ in plan.each_round(0.25):
             with ExitStack() as both:
                 words = [("collect", str(engine.run.path)), ("collect", str(place.runs))]
                 draw.shuffle(words)

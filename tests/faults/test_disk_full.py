@@ -88,7 +88,7 @@ def test_an_engine_on_a_disk_that_fills_and_empties(place, disk):
         write_cursor(engine.run.journal, "held", Cursor(0, 0, 0))
         words = ("collect", str(engine.run.path), "--database", str(database))
         collector = held.enter_context(place.start(*words, **endpoint))
-        for _ in range(plan.rounds(0.1)):
+        for _ in plan.each_round(0.1):
             wait_for_frames(engine, draw.randrange(20, 200))
             disk.fill(engine.pid, collector.pid)
             lost = engine.acknowledged[1]
@@ -147,7 +147,7 @@ def test_a_database_on_a_disk_that_fills_and_empties(place, disk):
         words = ("collect", str(engine.run.path), "--database", str(database))
         collector = held.enter_context(place.start(*words))
         until(lambda: stored_end(database), "rows")
-        for _ in range(plan.rounds(0.1)):
+        for _ in plan.each_round(0.1):
             until(lambda: behind(database, engine) < 50 + draw.randrange(200), "the database")
             disk.fill(collector.pid)
             at, said = engine.acknowledged[0], len(collector.err.read_text())

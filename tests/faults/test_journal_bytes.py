@@ -112,7 +112,7 @@ def test_flipped_bits(recorded, tmp_path):
     decisions = whole.decisions()
     segments = sorted(each.name for each in recorded.journal.glob("*.journal"))
     bits = 0
-    for number in range(plan.rounds(2) if plan.LONG else 10):
+    for number in plan.each_round(2 if plan.LONG else 5):
         hurt = copied(recorded, tmp_path / f"hurt-{number}")
         hit = draw.randint(1, 8)
         for _ in range(hit):

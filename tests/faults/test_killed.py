@@ -53,7 +53,7 @@ def test_a_killed_replay_engine(whole, tmp_path):
         1, "`kill -9` of the replay engine", "`glassgate replay`, killed as its journal reaches a random size, or at a "
         "random moment of its start; then `collect --once`",
     )  # fmt: skip
-    for number in range(plan.rounds()):
+    for number in plan.each_round():
         place = Place(tmp_path / str(number))
         place.path.mkdir()
         with place.start(*REPLAY) as engine:
@@ -99,7 +99,7 @@ def test_a_killed_collector(place):
         engine = held.enter_context(Engine(place, pause_ms=200))
         write_cursor(engine.run.journal, "held", Cursor(0, 0, 0))
         database = engine.run.path / "glassgate.db"
-        for _ in range(plan.rounds()):
+        for _ in plan.each_round():
             with place.start("collect", str(engine.run.path), **endpoint) as collector:
                 which = draw.random()
                 if which < 0.4:
@@ -144,7 +144,7 @@ def test_a_killed_screen(place):
         run = until(lambda: place.runs.is_dir() and list_runs(place.runs), "the run")[0].run
         database = run.path / "glassgate.db"
         until(lambda: stored_end(database), "rows")
-        for _ in range(plan.rounds()):
+        for _ in plan.each_round():
             screen = Screen(place, str(run.path))
             try:
                 if draw.random() < 0.7:

@@ -78,7 +78,7 @@ def test_two_ask_at_once(place):
             until(answers.exists, "the process that asks")
             both.append((asked, answers))
         revision = 0
-        for number in range(plan.rounds()):
+        for number in plan.each_round():
             for which, (asked, _) in enumerate(both):
                 print(json.dumps([9 + 2 * number + which, revision, f"screen {which}"]), file=asked, flush=True)
             told = [
@@ -107,7 +107,7 @@ def test_two_screens(place):
         for each in screens:
             until(lambda: "Batches" in each.text, "the screen")  # noqa: B023 - this one
             each.type("6", "enforce")
-        for _ in range(plan.rounds(0.1)):
+        for _ in plan.each_round(0.1):
             answered = len(changes_of(run))
             begins = [len(each.text) for each in screens]
             for each in screens:

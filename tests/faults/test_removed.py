@@ -22,7 +22,7 @@ def test_a_run_directory_removed_under_a_live_run(tmp_path):
         "and screen, "
         "at a random moment; the database is kept elsewhere",
     )  # fmt: skip
-    for number in range(plan.rounds(0.1)):
+    for number in plan.each_round(0.1):
         place = Place(tmp_path / str(number))
         place.path.mkdir()
         database = place.path / "kept.db"
@@ -71,7 +71,7 @@ def test_a_replays_directory_removed(tmp_path):
         17, "a run directory removed under `glassgate replay`", "`rm -r` of the run's folder at a random moment; its "
         "database in the folder, or elsewhere",
     )  # fmt: skip
-    for number in range(plan.rounds(0.1)):
+    for number in plan.each_round(0.1):
         place = Place(tmp_path / str(number))
         place.path.mkdir()
         database = place.path / "kept.db"
