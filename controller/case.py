@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
@@ -143,9 +144,9 @@ def read_case(data: Any) -> Case:
     RunContext.check_keys(case.run or {})  # also where no model is named, and so nothing is estimated
     ids = [request.id for request in case.queue]
     ids += [case.active_chunk.id] if case.active_chunk is not None else []
-    twice = {name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else set()
-    if twice:
-        raise InputError(f"the id {min(twice)!r} stands twice; every request needs its own")
+    if len(set(ids)) < len(ids):
+        twice = min(name for name, times in Counter(ids).items() if times > 1)
+        raise InputError(f"the id {twice!r} stands twice; every request needs its own")
     for request in case.queue:
         if request.device_hit_tokens + request.host_hit_tokens >= request.prompt_tokens:
             raise InputError(

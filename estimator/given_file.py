@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,8 +51,7 @@ class _TwiceError(Exception):
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _TwiceError(next(name for name in names if names.count(name) > 1))
+        raise _TwiceError(Counter(name for name, _ in pairs).most_common(1)[0][0])
     return found
 
 

@@ -262,3 +262,16 @@ def test_a_case_with_anything_in_it_gives_an_answer_or_an_error_of_ours(data):
         queue = case["case"].get("queue", [])
         looked_at = len(answer["decisions"]) - (case["case"].get("active_chunk") is not None)
         assert looked_at + len(answer["not_reached"]) == len(queue)
+
+
+def test_one_id_that_stands_twice_among_very_many_is_found():
+    """Without comparing each with each, which would take minutes."""
+    queue = [{"id": f"r{number}", "prompt_tokens": 1} for number in range(100_000)]
+    with pytest.raises(InputError, match="'r99999' stands twice"):
+        decide({"queue": [*queue, queue[-1]]})
+
+
+def test_the_largest_numbers_of_a_case_make_an_answer():
+    """Everything at its bound is still computed with and told."""
+    found = decide({"capacity": {"pool_tokens": 1 << 50}, "queue": [{"id": "a", "prompt_tokens": 1 << 50}]})
+    assert json.loads(json.dumps(found))["decisions"]

@@ -40,6 +40,7 @@ ENTERED_SQL: Final = f"""SELECT d.pass, d.request, d.outcome, d.done_tokens, d.h
     d.matched_tokens, d.asked_tokens, q.arrival_ns, q.admit_pass, q.first_token_ns
 FROM decisions d LEFT JOIN requests q ON q.run = d.run AND q.number = d.request
 WHERE d.run = ? AND d.pass BETWEEN ? AND ? AND d.outcome <= {int(Outcome.ADMIT_CHUNK)}"""  # noqa: S608 - our own constant
+BELOW_SQL: Final = "SELECT max(number) FROM passes WHERE run = ? AND number < ?"
 LOADED_SQL: Final = f"""SELECT p.start_ns / {BUCKET_NS}, p.number, p.host_loaded_tokens, (
     SELECT max(s.end_ns) FROM steps s WHERE s.run = p.run AND s.pass = p.number)
 FROM passes p WHERE p.run = ? AND p.number BETWEEN ? AND ? AND p.host_loaded_tokens > 0"""  # noqa: S608 - the same
@@ -172,8 +173,13 @@ class Window:
             self._enter(moment, self._decided_high + 1, self._high)
             self._decided_high = self._high
         while self._decided_low > first and (deadline_ns is None or time.perf_counter_ns() < deadline_ns):
-            low = max(first, self._decided_low - _PASSES)
-            self._enter(moment, low, self._decided_low - 1)
+            # Numbers that no pass has are stepped over at once, however many they are.
+            newest = moment.connection.execute(BELOW_SQL, (moment.run.id, self._decided_low)).fetchone()[0]
+            if newest is None or newest < first:
+                self._decided_low = first
+                break
+            low = max(first, newest - _PASSES + 1)
+            self._enter(moment, low, newest)
             self._decided_low = low
 
     def _enter(self, moment: Moment, first: int, last: int) -> None:
