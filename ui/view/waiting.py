@@ -104,8 +104,9 @@ def read_waiting(moment: Moment, ask: Ask, standing: Standing | None, memory: Me
         shown = [] if offset else list(never[:_NEVER_SHOWN])
         waiting = _rows(moment, room, memory, min(wanted, MOST_ROWS - len(shown)), offset)
         rows = shown + waiting
-    total = standing.queue if standing is not None else len(waiting)
-    return WaitingRoom(tuple(rows), total, offset, len(never), room.unnamed, fit)
+    if standing is None:  # no pass has counted them
+        return WaitingRoom(tuple(rows), len(waiting), offset, len(never), 0, fit)
+    return WaitingRoom(tuple(rows), standing.queue, offset, len(never), room.unnamed, fit)
 
 
 def _room(moment: Moment, queue: int, memory: Memory) -> Room:

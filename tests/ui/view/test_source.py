@@ -153,6 +153,14 @@ def test_a_run_without_a_database_says_what_is_missing(base):
     run.release()
 
 
+def test_a_record_without_a_pass_has_no_older_ones_to_list(tmp_path):
+    """Before its first pass, and on a rank that keeps digests alone, nobody has counted who waits."""
+    story = Story(tmp_path / "young.db", "young")
+    story.into()
+    answer = shown(Source.open(str(story.path), tmp_path), Ask(panels=frozenset({"waiting"})))
+    assert (answer.waiting.total, answer.waiting.unnamed) == (0, 0)
+
+
 def test_a_database_without_the_run_says_so(base):
     """A run whose database holds other runs alone is missing there."""
     run = RunDirectory.create(base, engine="test", version="1", run_id="fresh")
