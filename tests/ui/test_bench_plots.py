@@ -87,6 +87,15 @@ def test_options_that_need_a_folder_say_so(glassgate: Run):
     assert "--plot FOLDER" in done.stderr
 
 
+def test_without_the_library_nothing_is_measured(glassgate: Run, tmp_path: Path):
+    """Where the extra is not installed, that is said before anything is measured, with the remedy."""
+    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('gone', name='matplotlib')\n")
+    done = glassgate("bench", "--plot", str(tmp_path / "plots"), "--soak", "60", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "pip install 'glassgate[plot]'" in done.stderr
+    assert not (tmp_path / "plots").exists()
+
+
 def test_works_take_turns():
     """In each round every work has its turn, two rounds warm up, and a spread holds its quartiles."""
     calls: list[str] = []
