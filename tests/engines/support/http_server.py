@@ -45,11 +45,13 @@ class HttpServer:
 
     def __enter__(self) -> Self:
         end = time.monotonic() + START_SECONDS
-        while not self.answers(self._ready):
-            if self.process.poll() is not None or time.monotonic() > end:
-                self.stop()
-                raise AssertionError(self.log.read_text(errors="replace")[-6000:])
-            time.sleep(0.3)
+        with contextlib.ExitStack() as failing:  # an interrupt while it starts leaves nothing behind either
+            failing.callback(self.stop)
+            while not self.answers(self._ready):
+                if self.process.poll() is not None or time.monotonic() > end:
+                    raise AssertionError(self.log.read_text(errors="replace")[-6000:])
+                time.sleep(0.3)
+            failing.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
