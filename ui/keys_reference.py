@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ui.app.batches import CURSOR_COMMANDS, BatchesPanel
+from ui.app.beside import BesideScreen
 from ui.app.colours import COMPUTED, DEVICE, GATE_LETTERS, LOADED, NO_PASS, NOTHING_BOUND, PRESENCES, ROOM, VERDICTS
 from ui.app.command import Command, key_words
 from ui.app.commands import LOOK_COMMANDS, PANEL_COMMANDS, TIME_COMMANDS
@@ -40,6 +41,7 @@ def keys_page(table: Table) -> str:
         *((panel.TITLE, _own(panel.COMMANDS)) for panel in panels),
         ("Raw record", _own(RawDialog.KEYS)),
         ("Choice of a run", _own(RunsDialog.KEYS)),
+        ("Two runs beside each other", _own(BesideScreen.KEYS)),
     ]
     for name, commands in sections:
         if commands:

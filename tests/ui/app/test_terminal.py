@@ -157,10 +157,10 @@ def test_a_draft_is_previewed_in_a_terminal(terminal, command, recording):
     terminal.press("v")
     terminal.wait_for("preview  5 min before")
     terminal.press("?")
-    terminal.wait_for("Keys of Knobs")
+    terminal.wait_for("Help: Knobs")
     terminal.press("Escape")
-    text = terminal.wait_for("fidelity", gone=("Keys of Knobs",))
-    assert "replayed" in text
+    text = terminal.wait_for("tokens a second", gone=("Help: Knobs",))
+    assert "fidelity" in text
     assert "what if" in text
     terminal.press("q")
     terminal.wait_for("ready>", gone=("Knobs",))
@@ -170,9 +170,8 @@ def test_a_draft_is_previewed_in_a_terminal(terminal, command, recording):
 def test_two_runs_beside_each_other_in_a_terminal(terminal, command, recording):
     """`--beside` opens both; Escape leads to the screen of the first, q out of it, and the shell goes on."""
     terminal.run([*command, "ui", str(recording), "--beside", str(recording)])
-    text = terminal.wait_for("0 rows part")
-    assert "recording" in text
-    assert "the same on both sides" in text
+    terminal.wait_for("0 rows part")
+    terminal.wait_for("the same on both sides")
     terminal.press("n")
     terminal.wait_for("no row parts")
     terminal.press("Escape")

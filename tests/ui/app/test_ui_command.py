@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -143,3 +145,33 @@ def test_a_picture_of_what_cannot_be_read_is_one_line(glassgate, tmp_path):
     assert told.returncode == 5
     assert len(told.stderr.strip().splitlines()) == 1
     assert "empty.db" in told.stderr
+
+
+def test_two_runs_beside_each_other_without_a_terminal(glassgate, recording):
+    """A summary in words, or one JSON document with every row; the same run parts nowhere from itself."""
+    run = glassgate("ui", str(recording), "--beside", str(recording))
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[0] == "run recording (recording): 112 batches"
+    assert run.stdout.splitlines()[-1] == "112 rows are the same, 0 rows part"
+    found = json.loads(glassgate("ui", str(recording), "--beside", str(recording), "--json").stdout)
+    assert len(found["rows"]) == 112
+    assert found["parting"] == []
+    assert found["rows"][0]["left"] == found["rows"][0]["right"]
+
+
+def test_what_does_not_go_with_beside_is_told(glassgate, recording, tmp_path):
+    """A rank, a picture, a run that is not there and a database of a newer version are one line each."""
+    newer = tmp_path / "newer.db"
+    shutil.copyfile(recording / "glassgate.db", newer)
+    with closing(sqlite3.connect(newer)) as database:
+        database.execute("PRAGMA user_version = 99")
+    for arguments, code, words in (
+        (("--beside", str(recording), "--rank", "0"), 2, "--beside goes with neither --rank nor --screenshot"),
+        (("--beside", "nobody"), 7, "nobody"),
+        (("--beside", str(newer)), 5, "99"),
+    ):
+        run = glassgate("ui", str(recording), *arguments)
+        assert run.returncode == code, run.stderr
+        assert run.stdout == ""
+        assert words in run.stderr
+        assert "Traceback" not in run.stderr
