@@ -163,16 +163,16 @@ def _adds_up(operator: Operator, server: Server) -> None:
 def _turns_knobs_under_load(operator: Operator, server: Server) -> None:
     """A limit set by an operator is in force from one pass on; one that vLLM fixed is refused with the reason."""
     name = operator.run.path.name
+    server.complete(bare.prompts(40))  # many at once to free slots, so that a limit on those that join may bind
     with Load(server) as load:
         load.serves(20)
-        server.complete(bare.prompts(12))  # several at once, so that more than one may join
         told = operator.says("knobs", "set", name, "max_requests=1", "--who", "operator", "--wait", "120")
         assert "max_requests" in told
-        server.complete(bare.prompts(12))
         load.serves(40)
         refused = operator.says("knobs", "set", name, "page_size=64", "--wait", "120", code=3)
         assert "page_size is fixed at 32" in refused
     assert not load.failures
+    server.complete(bare.prompts(40))
     joined = (
         "SELECT max(n) FROM (SELECT count(*) AS n FROM decisions d "
         "JOIN passes p ON p.run = d.run AND p.number = d.pass "
