@@ -11,7 +11,6 @@ import select
 import signal
 import struct
 import subprocess
-import tempfile
 import termios
 import threading
 import time
@@ -112,7 +111,9 @@ class Place:
             **more,
         }
         self.runs = path / "home" / "runs"
-        self._said = Path(tempfile.mkdtemp(prefix="faults-"))
+        # Beside it, since it may be on a disk that is to be full, or go altogether.
+        self._said = path.with_name(f"{path.name}-said")
+        self._said.mkdir()
         self._children = 0
 
     def child(
