@@ -26,25 +26,16 @@ class DetailLine(msgspec.Struct, frozen=True):
     """One line, and the decision it belongs to, by its place in the pass; None for what is of the whole pass."""
 
     items: tuple[Content, ...]
-    """They stand one behind the other; what does not fit is left out item by item, so that no number is cut."""
+    """What does not fit is left out item by item."""
     decision: int | None = None
-
-    def drawn(self, width: int) -> Content:
-        """The items that fit in so many cells, and `…` where some did not."""
-        line, room = self.items[0], width - self.items[0].cell_length
-        for at, item in enumerate(self.items[1:], start=1):
-            last = at == len(self.items) - 1
-            if item.cell_length > room - (0 if last else 2):
-                return line.truncate(width, ellipsis=True) + Content.styled(" …" if room > 1 else "", DIM)
-            line, room = line + item, room - item.cell_length
-        return line.truncate(width, ellipsis=True)
 
 
 Items = tuple[Content, ...]
 
 
-def _one(text: str, style: str = "") -> Items:
-    return (Content.styled(text, style),)
+def _one(text: str, style: str) -> Items:
+    """One item; none for no text."""
+    return (Content.styled(text, style),) if text else ()
 
 
 def _spaced(told: Iterable[str]) -> Items:
@@ -184,7 +175,8 @@ def _checks(checks: tuple[CheckView, ...]) -> Iterator[Items]:
         yield (
             gate,
             *(Content.styled(each, DIM if quiet else "") for each in (*numbers, f"{short:>11}")),
-            Content.styled(f"  {words if check.verdict != 'off' else 'off, no limit set'}", mark.style),
+            Content.styled(f"  {words}", mark.style),
+            *_one(", no limit set" if check.verdict == "off" else "", mark.style),
             *_one(f"  {check.unit}" if not quiet and check.unit != "bytes" else "", DIM),
         )
 

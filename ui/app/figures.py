@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from textual.content import Content
 
 from store.words import count, duration, size
+from ui.app.colours import DIM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,6 +113,20 @@ def _shares(amounts: Sequence[int], total: int, cells: int) -> list[int]:
     while sum(widths) > cells:
         widths[widths.index(max(widths))] -= 1
     return widths
+
+
+def whole_items(items: Sequence[Content], width: int) -> Content:
+    """Items one behind the other, those that fit in so many cells and `…` for the others: no number is cut.
+
+    The first alone is cut where not even that fits.
+    """
+    line, room = items[0], width - items[0].cell_length
+    for at, item in enumerate(items[1:], start=1):
+        last = at == len(items) - 1
+        if item.cell_length > room - (0 if last else 2):
+            return line.truncate(width, ellipsis=True) + Content.styled(" …" if room > 1 else "", DIM)
+        line, room = line + item, room - item.cell_length
+    return line.truncate(width, ellipsis=True)
 
 
 def lines(parts: Sequence[Content | str]) -> Content:

@@ -10,6 +10,7 @@ from textual.message import Message
 from ui.app.batches import CURSOR_COMMANDS
 from ui.app.command import Command
 from ui.app.detail_lines import DetailLine, detail_lines
+from ui.app.figures import whole_items
 from ui.app.lines import Lines
 from ui.app.panel import Panel
 from ui.app.panels.messages import OpenRequest
@@ -36,7 +37,7 @@ class DecisionLines(Lines):
 
     def line(self, index: int, width: int) -> Content:
         """One line."""
-        return self.rows[index].drawn(width)
+        return whole_items(self.rows[index].items, width)
 
 
 class OpenedPass(Panel):

@@ -20,7 +20,7 @@ from ui.app.colours import (
     themes,
 )  # fmt: skip
 from ui.app.detail_lines import detail_lines
-from ui.app.figures import bar, brief_size, lasting, of_limit, percent, short, with_unit
+from ui.app.figures import bar, brief_size, lasting, of_limit, percent, short, whole_items, with_unit
 from ui.app.pass_line import legend, pass_line, scale_of, stop_number
 from ui.app.strip import KNOB_CHANGE, strip_line
 from ui.view.snapshot import Slice
@@ -242,7 +242,7 @@ def test_without_a_strip_there_is_only_its_label():
 
 def lines_of(detail, opened=frozenset()):
     """As text."""
-    return [line.drawn(200).plain for line in detail_lines(detail, head(), opened)]
+    return [whole_items(line.items, 200).plain for line in detail_lines(detail, head(), opened)]
 
 
 def test_an_opened_pass_tells_members_refusals_and_what_was_not_reached():
@@ -262,7 +262,7 @@ def test_what_does_not_fit_is_left_out_whole(width):
     """A line of the opened pass ends with a whole item at any width, never in the middle of a number."""
     detail = replace(detail_of(pass_row(12)), lanes=((40, 10), (30, 20)))
     for line in detail_lines(detail, head(), frozenset({0, 2})):
-        drawn = line.drawn(width)
+        drawn = whole_items(line.items, width)
         assert drawn.cell_length <= width
         whole = {"".join(item.plain for item in line.items[:count]) for count in range(1, len(line.items) + 1)}
         if line.items[0].cell_length <= width:

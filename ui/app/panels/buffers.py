@@ -11,7 +11,7 @@ from textual.widgets import Static
 from estimator.buffers import PARTS
 from store.words import size
 from ui.app.colours import BAD, COMPUTED, DEVICE, DIM, GOOD, LOADED, STRONG, WARN, gate_style
-from ui.app.figures import ABSENT, lines, percent, with_unit
+from ui.app.figures import ABSENT, lines, percent, whole_items, with_unit
 from ui.app.panels.part import PartPanel
 from ui.app.panels.sql import named
 from ui.app.panels.words import cell, flow, spark
@@ -116,12 +116,12 @@ def _few_lines(buffers: Buffers, width: int) -> Content:
     first = Content.assemble(cell(drawn, _GATE), cell(told))
     if all(each is None for each in points):
         first = cell(_NO_BATCH, DIM)
-    parts = "  ".join(f"{name} {size(held)}" for name, held in _most_parts(buffers))
+    parts = (cell(f"  {name} {size(held)}", DIM) for name, held in _most_parts(buffers))
     return lines(
         [
             first,
             cell(f"limit {_limit(buffers)}  smoke {_smoke(buffers)}"),
-            cell(f"most {with_unit(buffers.most, 'bytes')}  {parts}", DIM),
+            whole_items([cell(f"most {with_unit(buffers.most, 'bytes')}", DIM), *parts], width),
         ]
     )
 
