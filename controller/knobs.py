@@ -144,6 +144,12 @@ class Knobs:
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "revision"}
 
 
+def stored_value(name: str | None, value: int | None) -> int | bool | None:
+    """A knob's value from the whole number that a record keeps of it, in which a switch is 0 or 1."""
+    spec = SPEC_BY_NAME.get(name or "")
+    return bool(value) if spec is not None and spec.kind == "switch" and value is not None else value
+
+
 def parse_knob(spec: KnobSpec, value: Any) -> Any:
     """One knob's value from a number or a text. Raises KnobError when it is neither."""
     text = value.strip().lower() if isinstance(value, str) else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from controller.journal import DATA, Cursor, JournalReader
-from controller.knobs import KNOB_SPECS
+from controller.knobs import KNOB_SPECS, stored_value
 from controller.records import KnobChange, KnobsInForce, decode
 from estimator.errors import RecordError
 from store.database import reading
@@ -77,12 +77,10 @@ def _states(
         if spec.name not in in_force:
             continue
         unit, set_to, effective, state, why = in_force[spec.name]
-        if spec.kind == "switch":
-            set_to = None if set_to is None else bool(set_to)
-            effective = None if effective is None else bool(effective)
         at_ns, who = changed.get(spec.name, (None, None))
         at_wall = None if at_ns is None or wall_ns is None else wall_ns + at_ns
-        yield KnobState(spec.name, unit, set_to, effective, state, why, at_wall, who)
+        values = stored_value(spec.name, set_to), stored_value(spec.name, effective)
+        yield KnobState(spec.name, unit, *values, state, why, at_wall, who)
 
 
 def _beyond(journal: Path | None, place: Cursor | None) -> Iterator[AnyRecord]:

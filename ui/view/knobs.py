@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from controller.knobs import KNOB_SPECS
+from controller.knobs import KNOB_SPECS, stored_value
 from ui.view.limits import setting_of
 from ui.view.snapshot import MOST_ROWS, ChangeRow, KnobPanel, KnobRow
 
@@ -19,7 +19,6 @@ CHANGES_SQL: Final = """SELECT at_ns, who, revision, knob, old, new, accepted, w
 WHERE run = ? AND at_ns <= ? ORDER BY id DESC LIMIT ?"""
 LAST_CHANGE_SQL: Final = """SELECT at_ns, who FROM knob_changes
 WHERE run = ? AND knob = ? AND accepted AND at_ns <= ? ORDER BY id DESC LIMIT 1"""
-_SWITCHES: Final = frozenset(spec.name for spec in KNOB_SPECS if spec.kind == "switch")
 
 
 def read_knobs(moment: Moment, memory: Memory, presence: Presence, folder: RunDirectory | None) -> KnobPanel:
@@ -39,7 +38,9 @@ def read_knobs(moment: Moment, memory: Memory, presence: Presence, folder: RunDi
             )
         )  # fmt: skip
     changes = tuple(
-        ChangeRow(at_ns, who, revision, knob, _read(knob, old), _read(knob, new), bool(accepted), why, request)
+        ChangeRow(
+            at_ns, who, revision, knob, stored_value(knob, old), stored_value(knob, new), bool(accepted), why, request
+        )
         for at_ns, who, revision, knob, old, new, accepted, why, request in execute(
             CHANGES_SQL, (run, moment.at_ns, MOST_ROWS)
         )
@@ -49,11 +50,6 @@ def read_knobs(moment: Moment, memory: Memory, presence: Presence, folder: RunDi
         moment.revision, tuple(rows), changes, not why_not, why_not, setting_of(moment.run),
         str(folder.path) if folder is not None else "",
     )  # fmt: skip
-
-
-def _read(knob: str | None, value: int | None) -> int | bool | None:
-    """A knob's value from its integer."""
-    return bool(value) if value is not None and knob in _SWITCHES else value
 
 
 def _why_not(moment: Moment, presence: Presence, folder: RunDirectory | None) -> str:

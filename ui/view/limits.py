@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from controller.knobs import KNOB_SPECS
+from controller.knobs import KNOB_SPECS, stored_value
 from controller.limits import Setting
 from controller.vocabulary import Gate
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 KNOBS_SQL: Final = "SELECT knob, unit, set_to, effective, state, why, at_ns FROM knobs WHERE run = ? AND revision = ?"
 KNOB_OF: Final = {Gate[spec.gate.upper()]: spec.name for spec in KNOB_SPECS if spec.gate}
 """The knob that bounds what a gate lets through."""
-_SWITCHES: Final = frozenset(spec.name for spec in KNOB_SPECS if spec.kind == "switch")
 
 
 class KnobInForce(NamedTuple):
@@ -37,7 +36,7 @@ class InForce:
     def __init__(self, connection: sqlite3.Connection, run: RunRow, revision: int | None) -> None:
         rows = () if revision is None else connection.execute(KNOBS_SQL, (run.id, revision))
         self.knobs: dict[str, KnobInForce] = {
-            knob: KnobInForce(unit, _read(knob, set_to), _read(knob, effective), state, why, at_ns)
+            knob: KnobInForce(unit, stored_value(knob, set_to), stored_value(knob, effective), state, why, at_ns)
             for knob, unit, set_to, effective, state, why, at_ns in rows
         }
         self._pool_tokens, self._slots = run.pool_tokens, run.slots
@@ -82,8 +81,3 @@ def setting_of(run: RunRow) -> Setting | None:
         return Setting(**{name: words[name] for name in Setting.__slots__ if name in words} | slots)
     except (ValueError, TypeError):
         return None
-
-
-def _read(knob: str, value: int | None) -> int | bool | None:
-    """A knob's value from its integer."""
-    return bool(value) if value is not None and knob in _SWITCHES else value

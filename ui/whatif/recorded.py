@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.engines.replay import DEFAULT_NEW_TOKEN_RATIO
 from controller.engines.replay.step_time import StepTimeModel
-from controller.knobs import KNOB_SPECS, Knobs
+from controller.knobs import Knobs, stored_value
 from controller.limits import Setting
 from estimator.batch import BatchEstimator
 from estimator.context import RunContext
@@ -31,7 +31,6 @@ _FIRST: Final = "SELECT revision, min(number) FROM passes WHERE run = ? GROUP BY
 _PRUNED: Final = "SELECT max(last_ns) FROM pruned WHERE run = ?"
 _SMOKE: Final = "SELECT min(CASE WHEN passed THEN peak_bytes END) FROM smoke WHERE run = ?"
 _LOST: Final = "SELECT coalesce(sum(frames), 0) FROM losses WHERE run = ?"
-_SWITCHES: Final = frozenset(spec.name for spec in KNOB_SPECS if spec.kind == "switch")
 
 
 class Revision(NamedTuple):
@@ -183,7 +182,7 @@ def _revisions(connection: sqlite3.Connection, found: StoredRun) -> tuple[Revisi
     values: dict[int, dict[str, Any]] = {}
     moments: dict[int, int] = {}
     for revision, at_ns, knob, set_to in connection.execute(_KNOBS, (found.id,)):
-        values.setdefault(revision, {})[knob] = bool(set_to) if knob in _SWITCHES and set_to is not None else set_to
+        values.setdefault(revision, {})[knob] = stored_value(knob, set_to)
         moments[revision] = at_ns
     if not values:
         raise RecordError(f"run {found.name}: the record of its knobs is missing; nothing can be replayed from it")
