@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.engines.replay import KnobsAt, ReplayEngine
-from controller.engines.replay.quiet import QuietPass, QuietRecorder
+from controller.engines.replay.quiet import QuietPass, QuietRecorder, QuietSummary
 from controller.knob_turning import FIXED
 from controller.knobs import Knobs
 from controller.limits import effective
@@ -177,6 +177,7 @@ def play(
         stretch_ns=recorded.stretch_ns,
         changes=turned(recorded, span, values),
         hashes=False,
+        summary=QuietSummary(),
     )
 
     def tell(standing: Progress) -> None:

@@ -251,23 +251,24 @@ class PrefixCache:
             want = min(per, whole - first)
             child = node if offset else node.children.get(keys[depth])
             if child is None and want == per:
-                child = tree.grow(node, keys[depth], base)
+                fresh += tree.grow(node, keys[depth : whole // per], base)  # behind what is new all is new
+                node, inside, depth = fresh[-1], per, whole // per
+                done = depth * per
+                continue
+            if child is None:
+                child = tree.child(node, keys[depth], base)
+            have = child.device
+            if have < want:
+                if not have:
+                    node.device_children += 1
+                child.device = want
+                pool.loosen(base, first + have, want - have)
                 fresh.append(child)
-            else:
-                if child is None:
-                    child = tree.child(node, keys[depth], base)
-                have = child.device
-                if have < want:
-                    if not have:
-                        node.device_children += 1
-                    child.device = want
-                    pool.loosen(base, first + have, want - have)
-                    fresh.append(child)
-                if offset < have:
-                    pool.give(base, done, min(have, want) - offset)
-                tree.lock(child, want)
-                tree.unlock(node, inside)
-                offset = 0
+            if offset < have:
+                pool.give(base, done, min(have, want) - offset)
+            tree.lock(child, want)
+            tree.unlock(node, inside)
+            offset = 0
             node, inside = child, want
             done = first + want
             depth += 1

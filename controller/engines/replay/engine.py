@@ -71,7 +71,8 @@ class ReplayEngine:
     one the replay goes as fast as it can. `stretch_ns` bounds the decode steps taken in one piece, simulated ns; a pace
     has its own. `began_wall_ns` is the Unix time that simulated time 0 stands for, by default that at which `run` is
     called. `changes` are knobs turned at known moments, in order. `salt` (16 bytes, by default random ones) goes into
-    the hashes of prefixes; without `hashes` the record has none.
+    the hashes of prefixes; without `hashes` the record has none. `summary` is what is added up into, by default a new
+    one.
 
     Raises UsageError, InputError or KnobError for arguments that do not fit together.
     """
@@ -102,6 +103,7 @@ class ReplayEngine:
         changes: Sequence[KnobsAt] = (),
         salt: bytes | None = None,
         hashes: bool = True,
+        summary: Summary | None = None,
     ) -> None:
         setting = Setting(has_model=estimator is not None) if setting is None else setting
         if setting.lanes > 1 and role != "prefill":
@@ -115,7 +117,7 @@ class ReplayEngine:
         self._estimator = estimator  # with the run's own safety factor
         recorder.estimator = None if estimator is None else estimator.with_safety(knobs.buffer_safety_percent)
         self.knobs = knobs
-        self.summary = Summary()
+        self.summary = Summary() if summary is None else summary
         if pace is not None:
             stretch_ns = pace.stretch_ns
         prefixes = BlockPrefixes(salt or secrets.token_bytes(16), workload.block_tokens) if hashes else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from controller.engines.replay.summary import Summary, Times
 from controller.records import Finish, Retract, StepEnd
 from controller.vocabulary import Outcome
 
@@ -27,6 +28,33 @@ class QuietPass(NamedTuple):
     """-1 when nothing closed the pass."""
     peak_bytes: int
     """Estimated peak; -1 without a model."""
+
+
+class QuietSummary(Summary):
+    """What the loop and its progress need of a summary; the rest is added up from what a QuietRecorder keeps."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first_token_times = _NoTimes()
+
+    def passed(self, result: PassResult) -> None:
+        """Count one pass."""
+        del result
+        self.passes += 1
+
+    def admitted(self, prompt: int, device_hit: int, host_hit: int, waited_ns: int) -> None:
+        """Nothing is added up."""
+
+
+class _NoTimes(Times):
+    """Durations nobody asks for."""
+
+    __slots__ = ()
+
+    def add(self, ns: int) -> None:
+        """Nothing is kept."""
 
 
 class QuietRecorder:

@@ -9,6 +9,8 @@ import msgspec
 from controller.engines.replay.leaves import DEVICE, Leaves
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from controller.engines.replay.pool import Pool
 
 Key = int | tuple[int, ...]
@@ -150,19 +152,25 @@ class Tree:
         child = node.children[key] = Node(node, key, node.first + self.node_pages, base, self.clock)
         return child
 
-    def grow(self, node: Node, key: Key, base: int) -> Node:
-        """Make a child that is whole on the device, and move down to it the caller's lock of the whole node.
+    def grow(self, node: Node, keys: Iterable[Key], base: int) -> list[Node]:
+        """Make a chain of children that are whole on the device, and move the caller's lock of a node to the last one.
 
-        The node is held by its child from then on, so nothing else changes. The root, which nobody locks, counts one
-        more held child.
+        Each is held by the next from then on, so nothing else changes. The root, which nobody locks, counts one more
+        held child. The children are returned, the nearest first.
         """
-        per = self.node_pages
-        self.clock += 1
-        child = node.children[key] = Node(node, key, node.first + per, base, self.clock, per, 0, 1)
-        node.device_children += 1
+        per, first, clock = self.node_pages, node.first, self.clock
         if node.parent is None:
             node.ref += 1
-        return child
+        grown = []
+        for key in keys:
+            first += per
+            clock += 1
+            node.device_children += 1
+            child = node.children[key] = Node(node, key, first, base, clock, per, 0, 1)
+            grown.append(child)
+            node = child
+        self.clock = clock
+        return grown
 
     def __del__(self) -> None:
         """Untie parents from children, since no collector does."""
