@@ -167,7 +167,8 @@ def _identity(scheduler: Any, found: EngineSettings, place: Place) -> EngineIden
 
 
 def _way(args: Any) -> Http:
-    host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}.get(args.host, args.host)  # noqa: S104 - what it was given
+    host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(args.host, args.host)  # noqa: S104 - what it was given
+    host = f"[{host}]" if ":" in host else host
     scheme = "https" if args.ssl_certfile else "http"
     needs_key = bool(args.admin_api_key or args.api_key)
     return Http(f"{scheme}://{host}:{args.port}/set_internal_state", "server_args", needs_key=needs_key)

@@ -52,6 +52,24 @@ def test_ranks_that_decide_alike_share_a_group_and_its_first_one_leads(monkeypat
     assert place(monkeypatch, hosts, rank, **parallel) == told
 
 
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ({"host": "127.0.0.1"}, "http://127.0.0.1:30000/set_internal_state"),
+        ({"host": "0.0.0.0"}, "http://127.0.0.1:30000/set_internal_state"),  # noqa: S104 - what an operator gives
+        ({"host": "::"}, "http://[::1]:30000/set_internal_state"),
+        ({"host": "fd00::7"}, "http://[fd00::7]:30000/set_internal_state"),
+        ({"host": "node-1", "ssl_certfile": "cert.pem"}, "https://node-1:30000/set_internal_state"),
+    ],
+)
+def test_the_way_to_the_engines_own_endpoint(given, url):
+    """Wherever the server listens, the collector on this machine has an address at which it is reached."""
+    args = {"port": 30_000, "ssl_certfile": None, "admin_api_key": None, "api_key": None}
+    way = start._way(SimpleNamespace(**args | given))
+    assert (way.url, way.wrap, way.needs_key) == (url, "server_args", False)
+    assert start._way(SimpleNamespace(**args | given | {"api_key": "of the test"})).needs_key
+
+
 class Other:
     """A class that another plug-in has put in the adder's place."""
 
