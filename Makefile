@@ -2,6 +2,7 @@
 # make test   set up, lint and test
 # make engines  install SGLang and vLLM, each in an environment of its own under .engines, and test against them
 # make faults  faults done on purpose, many times (half an hour or more); rewrites the table in docs/reliability.md
+# make fuzz    every parser on bad input: FUZZ_RUNS executions of a quick one, seed FUZZ_SEED (printed); a table of what was found
 # make lint   ruff, mypy, import contracts
 # make bench  the admission benchmark (takes a minute or two; numbers are for reading, never asserted)
 # make side-by-side  our costs against SGLang's and vLLM's own, OpenTelemetry's and SQLite's, all in one run
@@ -12,7 +13,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test engines faults lint bench side-by-side docs site picture clean
+.PHONY: demo test engines faults fuzz lint bench side-by-side docs site picture clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.ready: pyproject.toml
@@ -35,6 +36,12 @@ engines:
 ROUNDS ?= 200
 faults: $(VENV)/.ready
 	nice -n 10 $(BIN)/python -m tests.faults.run --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+
+# FUZZ_RUNS (20000) and FUZZ_SEED (drawn) are read from the environment or given here.
+fuzz: export FUZZ_RUNS := $(FUZZ_RUNS)
+fuzz: export FUZZ_SEED := $(FUZZ_SEED)
+fuzz: $(VENV)/.ready
+	nice -n 10 $(BIN)/python tests/fuzz/long.py
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
