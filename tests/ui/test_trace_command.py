@@ -102,7 +102,7 @@ def test_what_cannot_be_exported_is_one_line(glassgate: Run, trace: Path, tmp_pa
     code, words = told("--since", "noon")
     assert (code, "'noon' is no moment of a run; write 10m" in words) == (2, True)
     code, words = told("--since", "+1h")
-    assert (code, "after its end" in words) == (2, True)
+    assert (code, "the span would begin after that" in words) == (2, True)
     code, words = told("--since", "1ms")
     assert (code, "no batch was formed in that span; the run lasted" in words) == (7, True)
     code, words = told("-o", str(tmp_path / "nowhere" / "out.jsonl"))

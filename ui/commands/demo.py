@@ -49,15 +49,13 @@ SCREEN_FROM_SECONDS: Final = 290.0
 """Replayed at once before the screen opens, so that it shows a server that has been busy for a while."""
 
 
-def demo_options(
-    knobs: Knobs, *, host_tokens: int = HOST_TOKENS, device_tokens: int = DEVICE_TOKENS, **more: Any
-) -> ReplayOptions:
+def demo_options(knobs: Knobs, *, host_tokens: int = HOST_TOKENS, **more: Any) -> ReplayOptions:
     """A prefill node of eight context-parallel ranks that share KV, its limits close enough that each one binds."""
     return ReplayOptions(
         knobs=knobs,
         role="prefill",
         context_parallel=CONTEXT_PARALLEL,
-        device_tokens=device_tokens,
+        device_tokens=DEVICE_TOKENS,
         host_tokens=host_tokens,
         kv_dtype="fp8",
         **more,

@@ -14,7 +14,7 @@ from ui.whatif.figures import Figures, figures_of
 from ui.whatif.happened import read_happened
 from ui.whatif.played import Passed, Played, knobs_at, play, with_changes
 from ui.whatif.recorded import Recorded, read_recorded
-from ui.whatif.span import MOST_WARM_REQUESTS, Span, read_span
+from ui.whatif.span import Span, read_span
 from ui.whatif.steps import Steps, steps_of
 
 if TYPE_CHECKING:
@@ -182,7 +182,6 @@ def preview(
     *,
     rank: int | None = None,
     model: str | None = None,
-    warm_requests: int = MOST_WARM_REQUESTS,
     tell: Callable[[str, Progress], None] | None = None,
 ) -> Comparison:
     """What a change of knobs would have done to a stretch of a run; see `process.PreviewProcess` for a screen.
@@ -192,7 +191,7 @@ def preview(
     `read_recorded`, `read_span`, `steps_of` and `compare`.
     """
     recorded = read_recorded(database, run, rank)
-    span = read_span(recorded, since, until, warm_requests=warm_requests)
+    span = read_span(recorded, since, until)
     return compare(recorded, span, changes, steps_of(recorded, model), tell=tell)
 
 

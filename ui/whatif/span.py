@@ -67,6 +67,9 @@ def read_span(
     """
     since_ns = recorded.start_ns if since is None else moment(recorded, since)
     until_ns = recorded.last_ns if until is None else moment(recorded, until)
+    if since_ns > recorded.last_ns:
+        long = duration(recorded.last_ns - recorded.start_ns)
+        raise UsageError(f"the run lasted {long}, and the span would begin after that; give an earlier --since")
     if since_ns > until_ns:
         raise UsageError(
             f"the span would begin {duration(since_ns - until_ns)} after its end; give --since before --until"
