@@ -8,6 +8,8 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input, Static
 
+from ui.app.ordered_input import OrderedInput
+
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.events import Key
@@ -41,7 +43,7 @@ class Prompt(Horizontal):
         super().__init__()
         self.kind: Kind = "jump"
         self._label = Static(":")
-        self._input = Input(compact=True)
+        self._input = OrderedInput(compact=True)
 
     def compose(self) -> ComposeResult:
         """Label and input."""

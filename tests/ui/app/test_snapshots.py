@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.ui.app.script import ScriptedClock, still
+from tests.ui.app.script import ScriptedClock, still, text_of
 from ui.app.direct import DirectReader, WholeView
 from ui.app.screen import Glassgate
 from ui.view.source import Source
@@ -50,7 +50,8 @@ def test_help(recording, snap_compare):
     async def help_me(pilot):
         await still(pilot)
         await pilot.press("question_mark")
+        while "Each line is one pass" not in text_of(pilot.app):
+            await pilot.pause(0.01)
         await still(pilot)
-        await pilot.pause(0.2)
 
     assert snap_compare(app, terminal_size=(100, 40), run_before=help_me)

@@ -57,7 +57,7 @@ class Terminal:
 
     def wait_for(self, words, gone=()):
         """Wait until words are on the terminal, and others are not."""
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while time.monotonic() < until:
             text = self.text
             if words in text and not any(each in text for each in gone):

@@ -29,7 +29,7 @@ def served(command, environment, *arguments):
         yield process, "".join(told), re.search(r"the screen is at (\S+); Ctrl-C ends it", told[-1])[1]
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
 
 
 async def _ask(url, path="/", **headers):
@@ -41,7 +41,7 @@ async def _screen(url, wanted):
     """What the screen draws until a word of it comes."""
     drawn = ""
     async with aiohttp.ClientSession() as session, session.ws_connect(url + "/ws?width=120&height=35") as screen:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             async for message in screen:
                 if message.type == aiohttp.WSMsgType.BINARY:
                     drawn += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", message.data.decode(errors="replace"))
@@ -80,7 +80,7 @@ def test_the_end_is_quiet(command, environment, recording, sent):
                     pass
 
         asyncio.run(look_and_end())
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
     assert (out, err) == ("", "")
     assert process.returncode == 0
 

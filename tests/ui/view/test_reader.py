@@ -17,7 +17,7 @@ from ui.view.reader import Reader
 from ui.view.snapshot import Ask
 from ui.view.source import Source
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Heard:

@@ -6,10 +6,11 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.widgets import Input
+
+from ui.app.ordered_input import OrderedInput
 
 
-class Entry(Input):
+class Entry(OrderedInput):
     """One line without a border. It takes the focus only when `enter` gives it, so that keys are the screen's else."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,down", "leave", "Leave the line", show=False)]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _NEVER_MARK: Final = "✗"
 _COLUMNS: Final = (
     Column("mark", "", 1, gap=1),
-    Column("request", "request", 10),
-    Column("reason", "held by", 18, grows=True),
+    Column("request", "request", 9),
+    Column("reason", "held by", 19, grows=True),
     Column("since", "for", 7, right=True),
     Column("tried", "tried", 5, right=True, drop=4),
     Column("overtaken", "overtaken", 9, right=True, drop=3),
