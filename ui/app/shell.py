@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual.app import App, SystemCommand
 from textual.containers import Container, Horizontal, Vertical
+from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 
 from ui.app.batches import BatchesPanel
 from ui.app.colours import theme_name, themes
 from ui.app.command import bindings
 from ui.app.commands import APP_COMMANDS
+from ui.app.driver import TerminalDriver
 from ui.app.head import Headline, is_old
 from ui.app.keys_bar import KeysBar
 from ui.app.layout import BREAKPOINTS, CSS
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
+    from textual.driver import Driver
     from textual.events import DescendantFocus
     from textual.screen import Screen
 
@@ -107,6 +110,11 @@ class Shell(App[None]):
         self._beside: list[Panel] = []
         self.complete = asyncio.Event()
         """Set once every part that the first picture needs is mounted."""
+
+    def get_driver_class(self) -> type[Driver]:
+        """Ours in a terminal, what textual-serve names in a browser."""
+        found = super().get_driver_class()
+        return TerminalDriver if found is LinuxDriver else found
 
     def compose(self) -> ComposeResult:
         """Headline, panels, bar of time, and the footer."""

@@ -1,0 +1,74 @@
+"""The terminal the screen is drawn on, which may stop, go on, or be gone."""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from textual.drivers.linux_driver import LinuxDriver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import IO
+
+    from textual.app import App
+
+
+class LastingFile(io.TextIOBase):
+    """A terminal to write to: once it is gone that is told, and what is written goes nowhere.
+
+    Textual's thread that writes would end with an error instead, and whoever has something for it wait for ever.
+    """
+
+    def __init__(self, file: IO[str], gone: Callable[[], object]) -> None:
+        super().__init__()
+        self._file = file
+        self._gone = gone
+        self._lost = False
+
+    def fileno(self) -> int:
+        """The descriptor of the terminal."""
+        return self._file.fileno()
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        return self._file.isatty()
+
+    def write(self, text: str) -> int:
+        """Write, or leave it where nobody reads any more."""
+        self._try(partial(self._file.write, text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Send what is pending."""
+        self._try(self._file.flush)
+
+    def _try(self, work: Callable[[], object]) -> None:
+        if self._lost:
+            return
+        try:
+            work()
+        except OSError:
+            self._lost = True
+            self._gone()
+
+
+class TerminalDriver(LinuxDriver):
+    """Textual's driver for a terminal that others stop and continue, or that goes away with its connection."""
+
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        super().__init__(app, **options)
+        hang_up = partial(app.call_later, app.exit, None, 128 + signal.SIGHUP)
+        self._file = cast("Any", LastingFile(cast("IO[str]", sys.__stderr__), hang_up))
+
+    def start_application_mode(self) -> None:
+        """Take the terminal, unless it is ours.
+
+        SIGCONT asks for this too, and it comes with every hang-up and from whoever stopped the process: a second
+        thread that reads keys would then outlive the screen.
+        """
+        if self._key_thread is None or not self._key_thread.is_alive():
+            super().start_application_mode()  # type: ignore[no-untyped-call] # Textual gives it no types
