@@ -82,9 +82,9 @@ def say(line: str) -> None:
 
 
 def rows_of(notes: Path, rounds: int, seed: int) -> list[dict[str, Any]]:
-    """What the tests noted with so many rounds and that seed."""
+    """What the tests noted with so many rounds and that seed; of a test that ran twice the last."""
     rows = [json.loads(line) for line in notes.read_text(encoding="utf-8").splitlines()] if notes.exists() else []
-    return [row for row in rows if (row["rounds"], row["seed"]) == (rounds, seed)]
+    return list({row["test"]: row for row in rows if (row["rounds"], row["seed"]) == (rounds, seed)}.values())
 
 
 def tests_of(words: str) -> list[str]:

@@ -14,6 +14,7 @@ def test_the_table_is_made_of_what_the_tests_noted(tmp_path, monkeypatch):
     monkeypatch.setenv("FAULTS_NOTES", str(tmp_path / "notes"))
     later, earlier = plan.Tally(2, "later", "by hand"), plan.Tally(1, "earlier", "by hand", unit="kills")
     for tally in (later, earlier):
+        monkeypatch.setenv("PYTEST_CURRENT_TEST", f"{tally.fault} (call)")
         tally.add(None)
         tally.count("other things", 1_234)
         tally.note()
