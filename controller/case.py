@@ -141,6 +141,8 @@ def read_case(data: Any) -> Case:
         case = msgspec.convert(data, Case)
     except msgspec.ValidationError as error:
         raise InputError(_explain(str(error), data)) from None
+    except UnicodeEncodeError:
+        raise InputError("the case holds half a surrogate pair, which is no text; write it as UTF-8") from None
     RunContext.check_keys(case.run or {})  # also where no model is named, and so nothing is estimated
     ids = [request.id for request in case.queue]
     ids += [case.active_chunk.id] if case.active_chunk is not None else []

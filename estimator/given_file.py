@@ -1,6 +1,7 @@
 """A file that somebody hands over: read whole up to a bound, and its JSON without a surprise."""
 
 import json
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, Final
 
 from estimator.errors import InputError, shown
 
+_HALF_PAIR: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 MOST_BYTES: Final = 64 << 20
 """Of a case file or a model configuration. A case of 100,000 waiting requests has a fifth of it."""
 
@@ -33,7 +35,9 @@ def read_given_json(name: str | Path) -> Any:
     """The JSON in a file. Raises InputError where it cannot be read, is no JSON or is nested without end."""
     content = read_given(name)
     try:
-        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=_no_json)
+        found = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=_no_json)
+        if _HALF_PAIR.search(content):
+            json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except _TwiceError as twice:
         raise InputError(
             f"{name}: the key {shown(twice.args[0])} stands twice in one object; leave one of them"
@@ -42,6 +46,7 @@ def read_given_json(name: str | Path) -> Any:
         raise InputError(f"{name}: not JSON ({error})") from None
     except RecursionError:
         raise InputError(f"{name}: not JSON (it is nested too deep)") from None
+    return found
 
 
 class _TwiceError(Exception):

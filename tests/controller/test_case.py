@@ -275,3 +275,9 @@ def test_the_largest_numbers_of_a_case_make_an_answer():
     """Everything at its bound is still computed with and told."""
     found = decide({"capacity": {"pool_tokens": 1 << 50}, "queue": [{"id": "a", "prompt_tokens": 1 << 50}]})
     assert json.loads(json.dumps(found))["decisions"]
+
+
+def test_half_a_surrogate_pair_is_told():
+    """A text that Python holds and no file can is refused like any other value."""
+    with pytest.raises(InputError):
+        decide({"queue": [{"id": "a", "prompt_tokens": 1, "host_load": "\ud800"}]})

@@ -19,8 +19,8 @@ HUGE = 10**4_000
 
 @pytest.mark.parametrize(
     "text",
-    ["[" * 100_000, '{"a":' * 100_000, "9" * 5_000, "\x00", "", "{", '{"a": NaN}', '{"a": 1, "a": 2}'],
-    ids=range(8),
+    ["[" * 100_000, '{"a":' * 100_000, "9" * 5_000, "\x00", "", "{", '{"a": NaN}', '{"a": 1, "a": 2}', '["\\ud800"]'],
+    ids=range(9),
 )
 def test_what_is_no_json_is_told(tmp_path: Path, text: str):
     """Nesting without end, numbers too long to read and keys that stand twice, like any other fault."""

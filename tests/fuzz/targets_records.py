@@ -165,7 +165,7 @@ def odd_records(draw: Any, payloads: list[bytes]) -> list[bytes]:
     return made
 
 
-@target("records: odd values, collected and asked", cost=200)
+@target("records: odd values, collected and asked", cost=60)
 def records_odd(room: Room) -> Aim:
     """A record that is well-formed and makes no sense is taken in or counted as lost, and can still be asked about."""
     payloads = journal_bytes(room)[2]

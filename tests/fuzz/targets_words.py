@@ -182,7 +182,7 @@ OTEL: Final = (
 )  # fmt: skip
 
 
-@target("what the screen is asked", cost=40)
+@target("what the screen is asked", cost=10)
 def screen_asks(room: Room) -> Aim:
     """Filters, pages, moments and seeks, as keys and orders make them."""
     view = View(Source.open(str(room.database), room.folder))
@@ -227,7 +227,7 @@ SQL: Final = (
 )  # fmt: skip
 
 
-@target("SQL of query", cost=20)
+@target("SQL of query", cost=4)
 def sql(room: Room) -> Aim:
     """SQL, named queries and their parameters. Whatever is asked, the database stays as it is."""
     before = room.database.read_bytes()
@@ -259,7 +259,7 @@ def options_of(command: click.Command) -> list[str]:
     ]
 
 
-@target("command lines", cost=40)
+@target("command lines", cost=10)
 def command_lines(room: Room) -> Aim:
     """Options and arguments of every command, over a finished run."""
     root = click.Context(cli)

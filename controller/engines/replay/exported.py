@@ -114,7 +114,9 @@ def read_exported(line: bytes) -> Exported | None:
     """
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError) as error:
+        if f'"{KEY}"'.encode() in line:  # ours, and not to be taken for a plain one
+            raise InputError(f"{KEY}: the line cannot be read ({error}); export the run again") from None
         return None
     if not isinstance(found, dict) or KEY not in found:
         return None
@@ -125,7 +127,7 @@ def read_exported(line: bytes) -> Exported | None:
         exported.served()
         exported.steps()
         exported.estimator()
-    except (msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.ValidationError, UnicodeEncodeError, RecursionError) as error:
         raise InputError(f"{KEY}: {error}; export the run again") from None
     except InputError:
         raise

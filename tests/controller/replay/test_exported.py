@@ -163,3 +163,12 @@ def test_fast_and_slow_reading_of_ours_agree(changes):
         assert read_slowly(text, ExportedRow) == fast
     except BadLineError:
         pytest.fail("the slow reader refuses what the typed decoder takes")
+
+
+@pytest.mark.parametrize("knob", ['"\\ud800"', "[" * 50_000 + "]" * 50_000, "9" * 5_000], ids=range(3))
+def test_a_first_line_that_no_reader_can_hold_is_told(tmp_path, knob):
+    """Half a surrogate pair, nesting without end, and a number with more digits than can be read."""
+    path = written(tmp_path / "t", head={**HEAD, "knobs": {"page_size": "here"}})
+    path.write_text(path.read_text().replace('"here"', knob))
+    with pytest.raises(InputError):
+        read(path)
