@@ -91,7 +91,7 @@ class Desk:
         return terms
 
     def look_around(self, scheduler: Any, running_batch: Any) -> None:
-        """The pool as a pass finds it that made no adder; what it would reserve for running requests is not summed."""
+        """The pool as a pass finds it that made no adder, without what is promised to running requests."""
         self._find(scheduler.tree_cache, scheduler.token_to_kv_pool_allocator, running_batch, 0)
 
     def _find(self, tree: Any, allocator: Any, running: Any, reserved: float) -> None:

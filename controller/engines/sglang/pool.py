@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from controller.request import CLIP_OUTPUT_TOKENS
+
 
 def free_of(allocator: Any) -> int:
     """Free tokens: on pages that are dealt to lanes those of all lanes together."""
@@ -14,6 +16,19 @@ def free_of(allocator: Any) -> int:
 def evictable_of(tree: Any) -> int:
     """Tokens that the prefix cache can evict, of full attention where it holds recurrent states too."""
     return int(tree.full_evictable_size() if tree.supports_mamba() else tree.evictable_size())
+
+
+def promised_to(running: Any, ratio: float) -> float:
+    """What running requests may still generate, clipped, and times the engine's ratio unless they run to full length.
+
+    As `PrefillAdder._get_running_request_total_token_offset` has it.
+    """
+    promised = 0.0
+    for request in running.reqs:
+        sampling = request.sampling_params
+        left = min(sampling.max_new_tokens - len(request.output_ids), CLIP_OUTPUT_TOKENS)
+        promised += left * (1.0 if sampling.ignore_eos else ratio)
+    return promised
 
 
 def quota_of(cache: Any) -> int:

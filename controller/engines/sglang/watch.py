@@ -6,6 +6,7 @@ Whatever fails of ours is said once, and the stock class decides from then on.
 
 from __future__ import annotations
 
+import math
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -16,7 +17,7 @@ from controller.decision import PassResult
 from controller.engines.sglang.adder import GatedAdder
 from controller.engines.sglang.hooks import Hooks
 from controller.engines.sglang.look import UNATTRIBUTED, Stop
-from controller.engines.sglang.pool import evictable_of, free_of
+from controller.engines.sglang.pool import evictable_of, free_of, promised_to
 from controller.engines.sglang.sheet import Sheet, Standing
 from controller.records import StepEnd
 from controller.vocabulary import Gate, HostHit, Reason
@@ -50,6 +51,10 @@ class SchedulerWatch:
         self.mark: Stop | None = None
         """What marked it full."""
         self.delay: Stop | None = None
+        self.untried: tuple[int, Gate, Reason] | None = None
+        """Whom the last pass that tried nobody was told of, and why."""
+        self.promised = 0.0
+        """Tokens that running requests were promised when that began."""
         self.decoding_since = 0
         """When the stretch of steps that only decode began; 0 without one."""
         self.handlers: KnobHandlers | None = None
@@ -120,6 +125,7 @@ class SchedulerWatch:
             result, queue, decided_ns = self._nobody_tried(running_batch)
         else:
             result = Sheet(adder, self._standing(full=full)).write(self.queue)
+            self.untried = None
             queue, decided_ns = adder.waiting_queue_len, adder.decided_ns or self.start_ns
             for look in adder.looks:
                 if look.admitted:
@@ -161,10 +167,15 @@ class SchedulerWatch:
         self.delay = None
         sheet = Sheet(None, self._standing(full=True))
         sheet.told(queue[0], stop)
-        found = desk.found
-        quota = found.free_tokens + found.evictable_tokens
         closed = stop.gate, stop.reason
-        return PassResult((), tuple(sheet.decisions), closed, 1, None, quota, quota), len(queue), self.start_ns
+        untried = (self.ledger.number(queue[0]), *closed)
+        if untried != self.untried:  # one that repeats the pass before it is written as a repeat, without the pool
+            self.untried = untried
+            self.promised = promised_to(running_batch, self.scheduler.new_token_ratio_tracker.current)
+        found = desk.found = desk.found._replace(reserved_tokens=self.promised)
+        quota = found.free_tokens + found.evictable_tokens
+        room = math.floor(quota - found.reserved_tokens)
+        return PassResult((), tuple(sheet.decisions), closed, 1, None, quota, room), len(queue), self.start_ns
 
     def _abort_for_ever(self, look: Any) -> None:
         """Let a request go that can never fit, with a clear word to its client; every rank does the same."""

@@ -152,6 +152,17 @@ def test_no_slot_and_then_the_engines_own_mark(server_args):
     assert (counts["queue"], result.looked_at) == (2, 1)
 
 
+def test_a_pass_that_tries_nobody_has_what_the_running_requests_are_promised(server_args):
+    """The pool of a pass that the engine closed at once is told with its reserve, as that of any other pass is."""
+    scheduler, book = watch_of(server_args, slots=0)
+    scheduler.new_token_ratio_tracker.current = 0.5
+    scheduler.run()
+    scheduler.run()
+    free = scheduler.token_to_kv_pool_allocator.available_size()
+    for found, result, _ in book.passes:
+        assert (found.reserved_tokens, result.quota_tokens, result.room_tokens) == (50, free, free - 50)
+
+
 def test_a_mark_of_unknown_origin_is_the_engines_flag(server_args):
     """Where the record does not hold what marked the batch full, it is the flag alone, with the running requests."""
     scheduler, book = watch_of(server_args)
