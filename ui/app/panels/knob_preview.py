@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from textual.content import Content
 
+from controller.knobs import SPEC_BY_NAME
 from estimator.errors import GlassgateError
 from store.words import duration
 from ui.app.colours import BAD, DIM, GOOD, STRONG, WARN, gate_style
 from ui.app.figures import lines
 from ui.app.moments import SECOND, clock
+from ui.app.panels.knob_draft import typed
 from ui.app.panels.table import Column
-from ui.app.panels.words import cell
+from ui.app.panels.words import cell, value_of
 from ui.whatif.fidelity import FLOOR
 from ui.whatif.side_by_side import SideBySide, side_by_side
 
@@ -74,10 +76,14 @@ class KnobPreview:
         """The place in SPANS."""
         self.changes: dict[str, Value] = {}
         """The draft it is of."""
+        self.named = False
+        """Whether it tells the draft it is of, as where that was accepted and is no draft any more."""
         self.found: SideBySide | GlassgateError | None = None
         self._process: Previewing | None = None
         self._of: tuple[str, int] | None = None
         self._until_ns: int | None = None
+        self._asked: dict[str, Any] | None = None
+        """The span as it was asked for."""
 
     @property
     def working(self) -> bool:
@@ -99,8 +105,9 @@ class KnobPreview:
         if database is None:
             self.found = GlassgateError(NO_RECORD)
             return
+        self._asked = self._moments(head)
         try:
-            self._process = self.begin(database, head.run, changes, rank=head.rank, **self._moments(head))
+            self._process = self.begin(database, head.run, changes, rank=head.rank, **self._asked)
         except OSError as error:
             self.found = GlassgateError(f"no process could be started for the preview: {error.strerror or error}")
 
@@ -146,7 +153,8 @@ class KnobPreview:
 
     def words(self, head: Head) -> Content:
         """What it is at, its fidelity, or why there is nothing to see."""
-        title = Content.assemble(cell("preview  ", STRONG), cell(f"{self._told_span(head)}  ", DIM))
+        of = f" of {', '.join(map(self._told_change, self.changes.items()))}" if self.named else ""
+        title = Content.assemble(cell(f"preview{of}  ", STRONG), cell(f"{self._told_span(head)}  ", DIM))
         if self._process is not None:
             standing = self._process.standing
             done = round(standing.fraction * _BAR)
@@ -157,6 +165,11 @@ class KnobPreview:
         if isinstance(self.found, SideBySide):
             return title + _fidelity(self.found)
         return title + cell(f"{self.found}  (w: another span)", BAD) if self.found is not None else Content("")
+
+    @staticmethod
+    def _told_change(change: tuple[str, Value]) -> str:
+        name, value = change
+        return f"{name} {value_of(value, SPEC_BY_NAME[name].unit)}"
 
     def _told_span(self, head: Head) -> str:
         if isinstance(self.found, SideBySide):
@@ -175,11 +188,26 @@ class KnobPreview:
         stops = [row._replace(words=f"closed by {row.words}") for row in found.stops]
         return (*first, *found.limits, *stops, *rest) if found.rows else ()
 
-    def remarks(self) -> Content:
-        """What the figures do not say."""
+    def remarks(self, head: Head) -> Content:
+        """What the figures do not say, and how the what-if is kept to be looked into pass by pass."""
         if not isinstance(self.found, SideBySide):
             return Content("")
-        return lines([cell(each, DIM) for each in self.found.remarks])
+        told = [cell(each, DIM) for each in self.found.remarks]
+        if self.found.holds and self._of is not None and not self._of[1]:  # the command takes the lowest rank
+            told.append(cell(f"pass by pass: {self._command(head)}, then B here", DIM))
+        return lines(told)
+
+    def _command(self, head: Head) -> str:
+        """The command that keeps the same what-if as a run of its own."""
+        words = ["glassgate whatif", head.run]
+        for name, moment in (self._asked or {}).items():
+            if isinstance(moment, int):
+                into = f"{(moment - (head.first_ns or 0)) / SECOND:.3f}".rstrip("0").rstrip(".")
+                words.append(f"--{name} +{into}s")
+            elif moment is not None:
+                words.append(f"--{name} {moment}")
+        sets = [f"--set {name}={typed(value, SPEC_BY_NAME[name].unit)}" for name, value in self.changes.items()]
+        return " ".join([*words, *sets, "--keep"])
 
     def summary(self, changes: Mapping[str, Value], head: Head) -> str:
         """In one line what it says of a draft, for the question before it is asked for."""

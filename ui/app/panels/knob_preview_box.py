@@ -29,7 +29,7 @@ class PreviewBox(Vertical):
     PreviewBox {
         height: auto; margin-top: 1; display: none;
         & > .words { height: auto; max-height: 3; text-wrap: wrap; }
-        & > .remarks { height: auto; max-height: 2; text-wrap: wrap; }
+        & > .remarks { height: auto; max-height: 4; text-wrap: wrap; }
         & > .figures, & > .remarks { display: none; }
         &.shown { display: block; }
         &.figured { height: 2fr; min-height: 6; }
@@ -88,10 +88,13 @@ class PreviewBox(Vertical):
         else:
             self.app.notify(f"a preview looks at {preview.span_words()}", timeout=4, markup=False)
 
-    def show_of(self, head: Head) -> None:
-        """Let go of a preview of another run than the one on the screen."""
+    def show_of(self, head: Head, *, named: bool) -> None:
+        """Let go of a preview of another run than the one on the screen; `named` one tells the draft it is of."""
         if not self.preview.belongs_to(head):
             self.drop()
+        if named is not self.preview.named:
+            self.preview.named = named
+            self.draw()
 
     def stop(self) -> None:
         """End one that is being made."""
@@ -112,8 +115,7 @@ class PreviewBox(Vertical):
         self.set_class(preview.shown, "shown")
         self.set_class(figured, "figured")
         self.query_one(".words", Static).update(preview.words(self._snapshot.head))
-        remarks = preview.remarks()
-        self.query_one(".remarks", Static).update(remarks)
+        self.query_one(".remarks", Static).update(preview.remarks(self._snapshot.head))
         self.query_one("#figures", KeyedTable).fill(preview.rows, lambda row: row.words, preview_cells)
         if changed:
             self.post_message(self.Changed())

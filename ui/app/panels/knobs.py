@@ -94,6 +94,7 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
         & > .draft { height: auto; max-height: 4; text-wrap: wrap; }
         & > .changes { height: 1fr; min-height: 2; margin-top: 1; }
         &.short > PreviewBox { margin-top: 0; }
+        &.previewed > .changes { height: 5; }
         &.middle.previewed > .changes { display: none; }
         &.middle.previewed > .knobs > Rows { max-height: 7; }
         &.short.previewing > .about { display: none; }
@@ -164,7 +165,7 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
         if self.asked is not None:
             self.asked.look(panel)
             self._settle()
-        self.preview.show_of(snapshot.head)
+        self.preview.show_of(snapshot.head, named=not self.draft_values)
         rows = sorted(panel.knobs, key=lambda row: row.name != "enforce")
         coming = expected(panel, self.draft_values)
         self._knobs.fill(

@@ -138,6 +138,8 @@ def test_a_draft_is_previewed_before_it_is_applied(size):
     row = next(line for line in text.splitlines() if "TTFT, p99" in line)
     assert row.split() == ["TTFT,", "p99", "227", "ms", "173", "ms", "950", "ms", "+449", "%"]
     assert "the peak of buffers is above max_buffer_bytes of 4.00 GiB" in text
+    kept = "glassgate whatif 7f3a0000 --since 300s --set max_requests=8 --keep, then B here"
+    assert (kept in " ".join(text.split())) is (size == (140, 45))
     assert "draft  max_requests off -> 8 req" in text
 
 
@@ -262,6 +264,7 @@ def test_a_preview_stays_when_its_draft_was_accepted_and_goes_with_the_next():
         panel.draft_values.clear()
         panel.redraw()
         await settle(pilot)
+        assert "preview of max_requests 8 req  5 min before" in text_of(app.screen)
         assert "fidelity 0.98" in text_of(app.screen)
         await draft(pilot, text="9")
 
@@ -326,8 +329,12 @@ def test_a_past_moment_is_previewed_up_to_that_moment():
         assert app.process.last.more == {"rank": 0, "since": 40 * SECOND, "until": 100 * SECOND}
         await pilot.press("w", "w", "w", "w")
         assert app.process.last.more == {"rank": 0, "until": 100 * SECOND}
+        app.panels[0].preview.preview.span = 0
+        await pilot.press("v")
+        await answer(pilot, FOUND)
+        assert "whatif 7f3a0000 --since +40s --until +100s --set max_requests=8" in text_of(app.screen)
 
-    drive(app, do)
+    drive(app, do, size=(140, 45))
 
 
 def test_the_question_tells_what_the_preview_said(tmp_path):
