@@ -57,7 +57,7 @@ class LogPanel(PartPanel):
 
 * **since**, **for**: when it began, and how long it stood or has stood. **count**: how often its cause was seen.
 * **measured of threshold**: the largest value seen, and the one above which it is an alarm.
-* The line below the table says what the alarm under the cursor means.
+* The line below the table says what the alarm under the cursor means; in the log, all of the line under the cursor.
 
 Below, what happened, the newest first: runs that began and ended, knob changes, alarms, refusals for good, aborts,
 retractions, smoke allocations, losses of the record, pruning. Faults are marked ✗. `/` filters, with `!` in front it
@@ -124,9 +124,11 @@ turns the filter round, `!` alone shows faults only; the title says how many lin
         self._say_meaning()
 
     def on_lines_moved(self) -> None:
-        """Say what the alarm means that the cursor came to."""
+        """Say what the alarm means, or the whole of the line, that the cursor came to."""
         if not self.small:
             self._say_meaning()
+
+    on_descendant_focus = on_lines_moved
 
     def on_lines_chosen(self) -> None:
         """A click on the row of the cursor."""
@@ -176,8 +178,12 @@ turns the filter round, `!` alone shows faults only; the title says how many lin
         log = None if self.snapshot is None else self.snapshot.log
         if log is None:
             return
-        alarm = _nth(log.alarms, self.query_one("#alarms", KeyedTable).place)
-        words = cell("no alarm", DIM) if alarm is None else _meaning(alarm)
+        alarms, table = self.query_one("#alarms", KeyedTable), self.query_one("#lines", KeyedTable)
+        alarm, line = _nth(log.alarms, alarms.place), _nth(log.lines, table.place)
+        if line is not None and (alarm is None or table.active):
+            words = cell(line.text, WARN if line.fault else "")
+        else:
+            words = cell("no alarm", DIM) if alarm is None else _meaning(alarm)
         self.query_one(".meaning", Static).update(words)
 
 

@@ -2,6 +2,8 @@
 
 import json
 
+from msgspec.structs import replace
+
 from tests.ui.app.panels.scenes import NOW, SECOND, PanelApp, alarm, drive, line_with, log, settle, snap, text_of
 from ui.app.panels.log import LogPanel
 from ui.view.snapshot import Ask
@@ -40,6 +42,7 @@ def test_the_log_is_newest_first_and_faults_have_a_mark():
     text = drive(PanelApp(LogPanel(), snapshot=snap(log=log(lines=30, hidden=12))))
     assert "12 lines hidden" in text.splitlines()[0]
     assert line_with(text, "event 1 happened").split()[:6] == ["✗", "+6", "min", "39", "s", "refuse"]
+    text = text.partition("what happened")[2]  # the line under the cursor stands above the log too
     assert line_with(text, "event 0 happened").split()[0] == "+6"
     assert text.index("event 0 ") < text.index("event 1 ")
 
@@ -69,7 +72,7 @@ def test_filters():
         await pilot.press("down", "e", "x")
 
     text = drive(app, do)
-    assert "faults only  filter !knob" in text.splitlines()[0]
+    assert "faults alone, ! shows all  filter !knob" in text.splitlines()[0]
     assert app.asked == [("FilterLog", "refuse", True), ("FilterLog", "", False)]
 
 
@@ -125,3 +128,22 @@ def test_copies():
         assert "event 1" in text_of(panel)
 
     drive(PanelApp(panel, snapshot=snap(log=log(alarm()))), do)
+
+
+def test_the_line_under_the_cursor_is_told_whole():
+    """What a narrow table cuts stands above the log while the cursor is there, and alarms keep their meaning else."""
+    long = "an operator turned max_extend_tokens 16,384 tok -> 32,768 tok, which the engine answered with revision 1"
+    story = log(alarm(), lines=3)
+    story = replace(story, lines=(replace(story.lines[0], text=long), *story.lines[1:]))
+    app = PanelApp(LogPanel(), snapshot=snap(log=story))
+    seen = []
+
+    async def do(pilot):
+        seen.append(" ".join(text_of(app.screen).split()))
+        pilot.app.query_one("#lines").focus()
+        await settle(pilot)
+        seen.append(" ".join(text_of(app.screen).split()))
+
+    drive(app, do, size=(80, 24))
+    assert [long in each for each in seen] == [False, True]
+    assert "long_wait: One request" in seen[0]
