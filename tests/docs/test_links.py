@@ -98,4 +98,5 @@ def test_the_site_leads_to_every_page():
             yield from named(each)
 
     contents = tomllib.loads((DOCS / "zensical.toml").read_text())["project"]["nav"]
-    assert sorted(named(contents)) == sorted(str(page.relative_to(DOCS)) for page in pages()[2:])
+    there = sorted(str(page.relative_to(DOCS)) for page in pages()[2:])
+    assert sorted(named(contents)) == there, "each page of docs is named once in `nav` of docs/zensical.toml"

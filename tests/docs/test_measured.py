@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ui.bench.soak import Sample, drifts
+
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "docs" / "measured"
 README = {
@@ -62,3 +64,23 @@ def test_the_page_has_the_answers_by_size():
     for name in listed:
         values = [known[name, size] for size in sizes]
         assert said[name] == [f"{value:,.0f}" if value >= 100 else f"{value:.1f}" for value in values]
+
+
+def test_the_page_has_the_hour_that_was_measured():
+    """Each line of the hour's table is what the samples come to."""
+    with (MEASURED / "soak.csv").open(encoding="utf-8") as file:
+        samples = [Sample(*(float(row[name]) for name in Sample._fields)) for row in csv.DictReader(file)]
+    found = {each.what: each for each in drifts(samples)}
+    said = {row[0]: row[1:] for row in rows("docs/performance.md") if len(row) == 6}
+    for words, what, scale, digits in (
+        ("memory of the engine, MiB", "engine memory", 1 << 20, 1),
+        ("memory of the collector, MiB", "collector memory", 1 << 20, 1),
+        ("journal, MiB", "journal", 1 << 20, 1),
+        ("database, MiB", "database", 1 << 20, 1),
+        ("its write-ahead log, MiB", "write-ahead log", 1 << 20, 1),
+        ("age of the newest thing in the database, s", "lag of the database", 1, 3),
+        ("the engine behind its own schedule, s", "behind its own schedule", 1, 3),
+        ("processes of the whole machine that wanted to run", "load of the machine", 1, 1),
+    ):
+        values = (*found[what].quarters, found[what].greatest)
+        assert said[words] == [f"{value / scale:.{digits}f}" for value in values], words
