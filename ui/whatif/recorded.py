@@ -150,7 +150,12 @@ def _read(connection: sqlite3.Connection, database: Path, found: StoredRun) -> R
             "replayed from it"
         )
     words = json.loads(setting) if setting else {}
+    pruned_ns = execute(_PRUNED, (found.id,)).fetchone()[0]
     revisions = _revisions(connection, found)
+    if not revisions and pruned_ns is not None:
+        raise NotFoundError(f"run {found.name} was pruned: nothing of it is left to replay")
+    if not revisions:
+        raise RecordError(f"run {found.name}: the record of its knobs is missing; nothing can be replayed from it")
     return Recorded(
         database=database,
         id=found.id,
@@ -170,7 +175,7 @@ def _read(connection: sqlite3.Connection, database: Path, found: StoredRun) -> R
         words=words,
         context=context or "",
         revisions=revisions,
-        pruned_ns=execute(_PRUNED, (found.id,)).fetchone()[0],
+        pruned_ns=pruned_ns,
         smoke_bytes=execute(_SMOKE, (found.id,)).fetchone()[0],
         lost_frames=execute(_LOST, (found.id,)).fetchone()[0],
     )
@@ -184,8 +189,6 @@ def _revisions(connection: sqlite3.Connection, found: StoredRun) -> tuple[Revisi
     for revision, at_ns, knob, set_to in connection.execute(_KNOBS, (found.id,)):
         values.setdefault(revision, {})[knob] = stored_value(knob, set_to)
         moments[revision] = at_ns
-    if not values:
-        raise RecordError(f"run {found.name}: the record of its knobs is missing; nothing can be replayed from it")
     try:
         return tuple(
             Revision(moments[number], first.get(number, 0), Knobs.parse(known))

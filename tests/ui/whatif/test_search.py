@@ -91,6 +91,22 @@ def test_a_planted_bottleneck_is_found_and_nothing_else_is_changed(scene, tmp_pa
     assert found.current.figures.stops["extend_tokens"] > 0
 
 
+def test_a_choice_tries_nothing_twice(scene, tmp_path):
+    """What was tried to take a change back is not tried again to tell what that change is worth."""
+    search, question = search_of(scene, tmp_path)
+    search.run(Here(scene), KNOBS, 8)
+    found, asked = search.found(KNOBS), []
+
+    def tried(values):
+        asked.append(tuple(sorted(values.items(), key=str)))
+        return attempt(*scene, values)
+
+    better = found.best._replace(values=found.current.values | {"max_extend_tokens": 200, "max_requests": 32})
+    better = better._replace(figures=attempt(*scene, better.values).figures)
+    assert list(choose(better, found.current.values, question, tried).changed) == ["max_extend_tokens"]
+    assert len(asked) == len(set(asked)) == 2
+
+
 def test_no_point_on_the_frontier_is_worse_than_another(scene, tmp_path):
     """Of any two points on it each is better in some goal or bounded figure, and all keep the bounds."""
     search, question = search_of(scene, tmp_path, bounds=("ttft_p99<1s", "batch_size_max<=12"))

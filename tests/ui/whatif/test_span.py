@@ -137,6 +137,9 @@ def test_a_run_that_was_pruned_whole_is_told_apart(copied):
     )
     with pytest.raises(NotFoundError, match="run one was pruned: nothing of it is left to replay"):
         read_span(read_recorded(copied))
+    changed(copied, "DELETE FROM knobs")
+    with pytest.raises(NotFoundError, match="run one was pruned: nothing of it is left to replay"):
+        read_recorded(copied)
 
 
 def test_a_run_without_hashes_cannot_be_replayed(copied):
