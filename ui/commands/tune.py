@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from controller.run_directory import RunDirectory
 from estimator.errors import UsageError
 from store.words import counted
 from ui.cli import INTERRUPTED
@@ -14,8 +15,9 @@ from ui.comparing import print_comparison
 from ui.options import Finite, json_option, model_option, span_options
 from ui.output import data, narrate, print_json
 from ui.progress import ReplayProgress
-from ui.record import Record, find_record
+from ui.record import find_record
 from ui.saving import read_saved, save_knobs
+from ui.settings import load_settings
 from ui.stopping import stopped_by_signals
 from ui.tuning import SearchProgress, found_dict, print_found, told_choice
 from ui.whatif.choice import Choice, choose
@@ -23,10 +25,10 @@ from ui.whatif.comparison import Comparison, baseline_of, compare
 from ui.whatif.fidelity import FLOOR
 from ui.whatif.goal import Aim, Bound, read_aim, read_bound
 from ui.whatif.played import values_of, with_changes
-from ui.whatif.recorded import Recorded
 from ui.whatif.search import Found, Question, Search
 from ui.whatif.space import space_of
 from ui.whatif.workers import Workers
+from ui.where import database_of
 
 CONFIG: Final = Path("glassgate-tuned.toml")
 DEFAULT_POINTS: Final = 64
@@ -125,7 +127,7 @@ def tune(
             fixed=values_of(recorded, span, values),
         )
         asked = question.asked(recorded, span, steps)
-        where = storage or str(_beside(record, recorded))
+        where = storage or str(_beside(database, run or recorded.name).with_name(f"{recorded.name}.tune"))
         with ReplayProgress() as told:
             baseline = baseline_of(recorded, span, steps, tell=lambda _, standing: told.show(standing))
         narrate(f"fidelity {baseline.fidelity.score:.2f}: {baseline.fidelity.words()}")
@@ -173,9 +175,9 @@ def _goals(
     return tuple(aims or [read_aim(DEFAULT_AIM, maximise=True)]), tuple(read_bound(text) for text in subject_to)
 
 
-def _beside(record: Record, recorded: Recorded) -> Path:
-    """The file of the run's studies."""
-    return record.database.with_name(f"{recorded.name}.tune")
+def _beside(database: Path | None, run: str) -> Path:
+    """The database that a run's studies are kept beside: its own also where the record was read into a passing one."""
+    return database or database_of(RunDirectory.find(run, load_settings().runs))
 
 
 def _print(
