@@ -37,7 +37,7 @@ READONLY: Final = "read-only: the screen was started with --readonly"
 PAST: Final = "this is a moment of the past: go live (l) to turn knobs"
 _HOW: Final = "Enter edits the knob under the cursor"
 _HOW_DRAFT: Final = "v previews the draft, a asks the engine for it, x throws it away"
-_HOW_ELSE: Final = "; v previews a draft"
+_HOW_ELSE: Final = "; v previews"
 _SHORT: Final = 26
 """Lines of the panel under which a preview leaves room for three knobs alone."""
 _MIDDLE: Final = 40

@@ -313,7 +313,7 @@ def test_it_is_of_use_where_nothing_can_be_applied(more, why):
 
     text = drive(app, do, size=(140, 45))
     assert f"{why}" in text
-    assert "; v previews a draft" in text
+    assert "; v previews" in text
     assert "fidelity 0.98" in text
 
 
