@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+from multiprocessing import connection
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -114,9 +115,10 @@ def _stopping(stock: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(stock)
     def shutdown(self: Any, *args: Any, **keywords: Any) -> None:
-        alive = all(process.is_alive() for process in self.processes)
+        # As vLLM itself hears of a death; a process that was killed may still count as alive for a while.
+        dead = connection.wait([process.sentinel for process in self.processes], 0)
         stock(self, *args, **keywords)
-        if alive:
+        if not dead:
             from controller.engines.vllm.ending import end_kept_run  # noqa: PLC0415 - as above
 
             end_kept_run(self)
