@@ -282,6 +282,8 @@ class JournalWriter:
             self._losses.add(loss)
         path = self._folder / segment_name(number, mark)
         descriptor = os.open(path, _SEGMENT_FLAGS, FILE_MODE)
+        # A reader may have opened it by now and waits there for the next number, even where the file has to go again.
+        self._number = number
         with contextlib.ExitStack() as undo:
             undo.callback(path.unlink, missing_ok=True)
             undo.callback(os.close, descriptor)
@@ -290,7 +292,7 @@ class JournalWriter:
             undo.pop_all()
         if self._descriptor >= 0:
             os.close(self._descriptor)
-        self._descriptor, self._number, self._offset, self._reserved = descriptor, number, len(frame), reserve
+        self._descriptor, self._offset, self._reserved = descriptor, len(frame), reserve
         self._build, self._build_loss = frame_builder(mark, DATA), frame_builder(mark, LOSS)
         self._retention.add(KeptSegment(number, path, reserve, seq))
 

@@ -333,6 +333,7 @@ def test_a_reader_cannot_write(database):
 def test_a_database_that_has_gone_is_said_to_have(database):
     """Where somebody removed the file under its writer, that is what the error says, whatever SQLite calls it."""
     error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR
     assert "has gone: somebody removed or moved it" in str(opening.explained(database, error))
     open_for_writing(database).close()
     assert "failed: disk I/O error" in str(opening.explained(database, error))

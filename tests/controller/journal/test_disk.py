@@ -143,6 +143,32 @@ def test_every_frame_is_kept_or_counted(tmp_path_factory, events):
     assert reader.tail == "clean"
 
 
+def test_a_segment_that_could_not_be_begun_misleads_no_reader(tmp_path):
+    """Where a full disk takes a new segment's file but not its header, whoever opened that file reads the next one."""
+    with writer(tmp_path, segment_bytes=1024, max_bytes=1 << 20, retry_ns=0) as journal:
+        journal.append(b"first" * 50)
+        reader = JournalReader(tmp_path)
+        found = reader.poll()
+        refusing = True
+
+        def write(descriptor, frame):
+            if refusing and len(list_segments(tmp_path)) > 1:
+                found.extend(reader.poll())
+                raise OSError(errno.ENOSPC, "full")
+            return os.write(descriptor, frame)
+
+        journal._write = write
+        assert journal.append(b"lost" * 200) == LOST
+        refusing = False
+        for number in range(2, 8):
+            assert journal.append(b"later" * 50) == number
+    found.extend(reader.poll())
+    assert [frame.seq for frame in found if frame.kind == DATA] == [0, 2, 3, 4, 5, 6, 7]
+    assert [Loss.decode(frame.payload).frames for frame in found if frame.kind == LOSS] == [1]
+    assert (reader.skipped.missing, reader.skipped.stated) == (1, 1)
+    reader.close()
+
+
 def test_a_part_that_cannot_be_cut_off_is_left_in_its_segment(tmp_path, monkeypatch):
     """When a short write cannot be taken back, a new segment begins and the part costs nothing but itself."""
     with on_a_disk(tmp_path) as (journal, disk, watch):
