@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from controller.admission import AdmissionPass, LoadAnswer
 from controller.decision import Decision
@@ -17,6 +17,7 @@ from controller.engines.replay.waiting import WaitingQueue
 from controller.records import Abort, Finish, LoadDone, Retract, StepEnd
 from controller.request import ActiveChunk, Candidate, Capacity
 from controller.vocabulary import Outcome
+from estimator.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from controller.plan import Plan
     from controller.vocabulary import HostHit
     from estimator.batch import BatchEstimator
+
+LATEST_NS: Final = 1 << 62
+"""The last moment of simulated time; records hold times of 63 bits."""
 
 
 class ServingLoop:
@@ -153,6 +157,15 @@ class ServingLoop:
             tell()
         return "interrupted"
 
+    def _go_to(self, end_ns: int) -> None:
+        """Let time go on to the end of a step. Raises InputError for one that no record can tell."""
+        if end_ns > LATEST_NS:
+            years = LATEST_NS // 31_557_600_000_000_000
+            raise InputError(f"the workload takes more than {years} years of simulated time; its outputs are too long")
+        self._hold(end_ns)
+        self.now_ns = end_ns
+        self._take_until(end_ns)
+
     def _hold(self, until_ns: int) -> None:
         """Where the replay is paced, let wall time come so far, or the replay be stopped.
 
@@ -268,9 +281,7 @@ class ServingLoop:
             loads += load
         step_time = self._step_time
         end_ns = start_ns + max(step_time.prefill_ns(extends, cached, len(batch), pairs), step_time.transfer_ns(loads))
-        self._hold(end_ns)
-        self.now_ns = end_ns
-        self._take_until(end_ns)
+        self._go_to(end_ns)
         summary, note, insert = self._summary, self._record.note, self.cache.insert
         self._chunk = None
         complete = []
@@ -328,9 +339,7 @@ class ServingLoop:
             pages = running.pages_for(most)
         cache.take(pages)
         end_ns = start_ns + step_time.decode_span_ns(size, context, most)
-        self._hold(end_ns)
-        self.now_ns = end_ns
-        self._take_until(end_ns)
+        self._go_to(end_ns)
         self._record.note(StepEnd(-1, start_ns, end_ns, ()))
         for request in running.advance(most):
             self._finish(request, end_ns)

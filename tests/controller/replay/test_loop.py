@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.decision import Decision
+from controller.engines.replay import loop
 from controller.engines.replay.engine import ReplayEngine
 from controller.engines.replay.step_time import step_time_model
 from controller.engines.replay.stuck import ReplayStuck
@@ -271,6 +272,14 @@ def test_records_are_not_held_back():
     made, _, shelf = replay(many, device_tokens=None, setting=Setting(slots=1))
     assert len(shelf.records(Arrival)) == 3_000
     assert max(len(decode(frame)) for frame in shelf.frames) <= 257
+
+
+def test_outputs_longer_than_any_record_are_told(monkeypatch):
+    """A trace may state outputs that take centuries; the replay ends in words where no record could hold the time."""
+    monkeypatch.setattr(loop, "LATEST_NS", 10**9)
+    replay([ask(0, 8, 9_999_000)], device_tokens=None)
+    with pytest.raises(InputError, match="of simulated time"):
+        replay([ask(0, 8, 10_001_000)], device_tokens=None)
 
 
 def test_memory_is_bounded_by_the_tiers():
