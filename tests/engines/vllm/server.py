@@ -6,12 +6,14 @@ import http.client
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 
 import bare
 from http_server import ANSWER_SECONDS, HttpServer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -27,7 +29,7 @@ class Server(HttpServer):
         # Not bound to the first core, which every other engine on this machine would be bound to.
         chosen = {
             "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "INFO",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_SERVER_DEV_MODE": "1",  # which serves /pause and /resume
         }  # fmt: skip
         super().__init__(command, folder, {**environment, **chosen}, port, "/health")
 
@@ -38,6 +40,17 @@ class Server(HttpServer):
         }  # fmt: skip
         answered: dict[str, Any] = self.post("/v1/completions", body)
         return answered
+
+    def complete_at_once(
+        self, prompts: list[list[int]], arrived: Callable[[], object], output: int = 16, **keywords: Any
+    ) -> dict[str, Any]:
+        """One completion of each prompt; the engine takes none up before `arrived` returns."""
+        self.post("/pause?mode=keep", {})
+        with ThreadPoolExecutor(1) as clients:
+            answered = clients.submit(self.complete, prompts, output, **keywords)
+            arrived()
+            self.post("/resume", {})
+            return answered.result()
 
 
 class Load:

@@ -82,6 +82,10 @@ class Operator:
         log = collector_log(self.run.path)
         return log.read_text()[-2000:] if log.exists() else "no collector wrote anything"
 
+    def sees(self, count: int) -> None:
+        """Wait until so many requests have arrived in the engine, by its journal."""
+        self.until(lambda: len(self.journal()[1]) >= count)
+
     def journal(self) -> tuple[list[Pass], dict[int, str]]:
         """Every pass in the journal, and the id of each request by its number."""
         with JournalReader(self.run.journal) as reader:
@@ -163,7 +167,7 @@ def _adds_up(operator: Operator, server: Server) -> None:
 def _turns_knobs_under_load(operator: Operator, server: Server) -> None:
     """A limit set by an operator is in force from one pass on; one that vLLM fixed is refused with the reason."""
     name = operator.run.path.name
-    server.complete(bare.prompts(40))  # many at once to free slots, so that a limit on those that join may bind
+    _crowd(operator, server)
     with Load(server) as load:
         load.serves(20)
         told = operator.says("knobs", "set", name, "max_requests=1", "--who", "operator", "--wait", "120")
@@ -172,7 +176,7 @@ def _turns_knobs_under_load(operator: Operator, server: Server) -> None:
         refused = operator.says("knobs", "set", name, "page_size=64", "--wait", "120", code=3)
         assert "page_size is fixed at 32" in refused
     assert not load.failures
-    server.complete(bare.prompts(40))
+    _crowd(operator, server)
     joined = (
         "SELECT max(n) FROM (SELECT count(*) AS n FROM decisions d "
         "JOIN passes p ON p.run = d.run AND p.number = d.pass "
@@ -190,6 +194,12 @@ def _turns_knobs_under_load(operator: Operator, server: Server) -> None:
     changes = operator.rows("SELECT who, knob, new, accepted FROM knob_changes ORDER BY id")
     assert changes[0] == {"who": "operator", "knob": "max_requests", "new": 1, "accepted": 1}
     assert changes[1]["accepted"] == 0
+
+
+def _crowd(operator: Operator, server: Server) -> None:
+    """Many requests at once to free slots, so that a limit on those that join binds."""
+    known = len(operator.journal()[1])
+    server.complete_at_once(bare.prompts(12), lambda: operator.sees(known + 12))
 
 
 def _outlives_its_collector(operator: Operator, server: Server) -> None:
@@ -255,10 +265,11 @@ def test_answers_over_http_are_the_stock_servers(
         "GLASSGATE_LOAD_BACK_THRESHOLD": "200",
     }  # fmt: skip
     with Server(tiny_model, port, environment, tmp_path, *arguments) as server:
-        stock = _answers(server)
+        stock = _answers(server, lambda: None)
     with Server(tiny_model, port, ours, tmp_path, *arguments) as server:
-        assert _agree(stock, _answers(server)) > 0.9 * sum(len(each) for each in stock)
         operator = Operator(ours, tmp_path, home)
+        answered = _answers(server, lambda: operator.sees(len(stock)))
+        assert _agree(stock, answered) > 0.9 * sum(len(each) for each in stock)
         finished = "SELECT count(*) FROM requests WHERE ended = 'finish'"
         operator.until(lambda: operator.one(finished) == len(stock))
         assert server.metric("vllm:request_success_total") == len(stock)
@@ -277,22 +288,23 @@ def test_answers_over_http_are_the_stock_servers(
     assert read_faults(operator.run.path) == []
 
 
-def _answers(server: Server) -> list[list[tuple[str, float]]]:
+def _answers(server: Server, arrived: Callable[[], object]) -> list[list[tuple[str, float]]]:
     """Of each answer its tokens, each with how clear it was of the next best one (natural log of the odds).
 
     Long prompts and short ones that share nothing come one by one, twice, so that the second time the host has them;
-    then many at once.
+    then many at once, all of which have `arrived` before the first is taken up.
     """
     apart = [bare.tokens(400 if number % 2 else 100, 50 + number) for number in range(12)]
-    asked = [*([prompt] for prompt in [*apart, *apart]), bare.prompts(60)]
-    answered = []
-    for prompts in asked:
-        choices = server.complete(prompts, 6, logprobs=2, return_tokens_as_token_ids=True)["choices"]
-        for choice in sorted(choices, key=lambda each: each["index"]):
+    asked = {"logprobs": 2, "return_tokens_as_token_ids": True}
+    answers = [server.complete(prompt, 6, **asked) for prompt in [*apart, *apart]]
+    answers.append(server.complete_at_once(bare.prompts(60), arrived, 6, **asked))
+    told = []
+    for answer in answers:
+        for choice in sorted(answer["choices"], key=lambda each: each["index"]):
             found = choice["logprobs"]
             best = [sorted(each.values())[-2:] for each in found["top_logprobs"]]
-            answered.append([(token, most - next_) for token, (next_, most) in zip(found["tokens"], best, strict=True)])
-    return answered
+            told.append([(token, most - next_) for token, (next_, most) in zip(found["tokens"], best, strict=True)])
+    return told
 
 
 def _agree(some: list[list[tuple[str, float]]], others: list[list[tuple[str, float]]]) -> int:
