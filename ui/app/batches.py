@@ -10,7 +10,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from ui.app.command import Command
-from ui.app.lines import Lines
+from ui.app.lines import HoldsLines, Lines
 from ui.app.moments import clock
 from ui.app.panel import Panel
 from ui.app.pass_line import legend, marks, pass_line, scale_of
@@ -52,7 +52,7 @@ class PassLines(Lines):
         return pass_line(row, width, self.scale, time=self.times.get(row.number, ""))
 
 
-class BatchesPanel(Panel):
+class BatchesPanel(HoldsLines, Panel):
     """The passes, and the cursor that opens one of them."""
 
     PART: ClassVar[PanelName] = "live"
@@ -74,6 +74,8 @@ the cursor is opened below: its members, and every decision with its gates in th
         Command("open pass", "enter", "open", "open", "Go into the pass under the cursor."),
         Command("bar scale", "b", "scale", "", "Draw cached and computed tokens to one scale, or each to its own."),
     )
+
+    lines: PassLines
 
     class Open(Message):
         """The operator went into the pass under the cursor."""
@@ -97,18 +99,18 @@ the cursor is opened below: its members, and every decision with its gates in th
         self.snapshot: Snapshot | None = None
         self.faults_only = False
         self._number: int | None = None
-        self._lines = PassLines()
+        self.lines = PassLines()
         self._legend = Static(classes="legend")
 
     def compose(self) -> ComposeResult:
         """The line of columns, and the passes."""
         yield self._legend
-        yield self._lines
+        yield self.lines
 
     @property
     def row(self) -> PassRow | None:
         """The pass under the cursor."""
-        lines = self._lines
+        lines = self.lines
         return lines.rows[lines.cursor] if lines.cursor < len(lines.rows) else None
 
     def show(self, snapshot: Snapshot) -> None:
@@ -117,38 +119,38 @@ the cursor is opened below: its members, and every decision with its gates in th
         rows = snapshot.passes
         if self.faults_only:
             rows = tuple(row for row in rows if not row.members)
-        scale = scale_of(rows, joined=self._lines.joined)
-        if rows != self._lines.rows or scale != self._lines.scale:
-            self._lines.rows, self._lines.scale = rows, scale
-            self._lines.times = {row.number: clock(snapshot.head, row.start_ns) for row in rows}
-            self._lines.changed(self._place())
+        scale = scale_of(rows, joined=self.lines.joined)
+        if rows != self.lines.rows or scale != self.lines.scale:
+            self.lines.rows, self.lines.scale = rows, scale
+            self.lines.times = {row.number: clock(snapshot.head, row.start_ns) for row in rows}
+            self.lines.changed(self._place())
             self._draw_legend()
         self._draw_title(snapshot)
 
     def forget(self) -> None:
         """The passes are drawn anew, whether or not they differ."""
-        self._lines.rows = ()
+        self.lines.rows = ()
 
     def _place(self) -> int:
         """The line of the pass the cursor is on; the first when it follows the newest."""
         if self._number is None:
             return 0
-        for at, row in enumerate(self._lines.rows):
+        for at, row in enumerate(self.lines.rows):
             if row.number <= self._number:
                 return at
-        return max(0, len(self._lines.rows) - 1)
+        return max(0, len(self.lines.rows) - 1)
 
     def _draw_legend(self) -> None:
-        width = self._lines.width
+        width = self.lines.width
         if width:
-            self._legend.update(legend(width, self._lines.scale), layout=False)
+            self._legend.update(legend(width, self.lines.scale), layout=False)
 
     def _draw_title(self, snapshot: Snapshot) -> None:
         filters = [f"filter {snapshot.ask.pass_filter}"] if snapshot.ask.pass_filter else []
         if self.faults_only:
             filters.append("only passes that admitted nothing")
         self.border_title = Content.assemble("  ".join([self.TITLE, *filters]), "  ", marks())
-        if self._lines.rows:
+        if self.lines.rows:
             self.border_subtitle = ""
             return
         if filters:
@@ -165,13 +167,13 @@ the cursor is opened below: its members, and every decision with its gates in th
         self.call_after_refresh(self._draw_legend_if_rows)
 
     def _draw_legend_if_rows(self) -> None:
-        if self._lines.rows:
+        if self.lines.rows:
             self._draw_legend()
 
     def go_to(self, number: int | None) -> None:
         """Put the cursor on a pass; None follows the newest."""
         self._number = number
-        self._lines.changed(self._place())
+        self.lines.changed(self._place())
 
     def on_lines_moved(self, event: Lines.Moved) -> None:
         """The cursor is on another pass."""
@@ -186,29 +188,17 @@ the cursor is opened below: its members, and every decision with its gates in th
     def _tell(self, index: int) -> None:
         snapshot = self.snapshot
         at_top = index == 0 and snapshot is not None and not snapshot.newer_passes
-        self._number = None if at_top else self._lines.rows[index].number
+        self._number = None if at_top else self.lines.rows[index].number
         self.post_message(self.CursorAt(self._number))
 
-    def action_cursor(self, by: int) -> None:
-        """Move by lines; past the end asks for more."""
-        lines = self._lines
-        to = lines.cursor + by
-        if 0 <= to < lines.count:
-            lines.move(to)
-        else:
-            self._want_more(older=by > 0)
-
-    def action_cursor_page(self, by: int) -> None:
-        """Move by a page."""
-        lines = self._lines
-        before = lines.cursor
-        lines.move(before + by * lines.page)
-        if lines.cursor in (0, lines.count - 1):
-            self._want_more(older=by > 0)
+    def on_lines_beyond(self, event: Lines.Beyond) -> None:
+        """Past the end more is wanted."""
+        event.stop()
+        self._want_more(older=event.index > 0)
 
     def action_cursor_end(self, by: int) -> None:
-        """Move to the first or the last line."""
-        self._lines.move(0 if by < 0 else self._lines.count - 1)
+        """Move to the first or the last line, and want what is beyond."""
+        super().action_cursor_end(by)
         self._want_more(older=by > 0)
 
     def _want_more(self, *, older: bool) -> None:
@@ -223,7 +213,7 @@ the cursor is opened below: its members, and every decision with its gates in th
 
     def action_scale(self) -> None:
         """One scale for all tokens, or one each for cached and computed ones."""
-        self._lines.joined = not self._lines.joined
+        self.lines.joined = not self.lines.joined
         if self.snapshot is not None:
             self.show(self.snapshot)
 
@@ -233,13 +223,13 @@ the cursor is opened below: its members, and every decision with its gates in th
 
     def as_json(self) -> str | None:
         """The passes."""
-        return msgspec.json.format(msgspec.json.encode(self._lines.rows), indent=2).decode()
+        return msgspec.json.format(msgspec.json.encode(self.lines.rows), indent=2).decode()
 
     def as_sql(self) -> str | None:
         """The passes shown, by number."""
         from ui.app.panels.sql import of_run  # noqa: PLC0415 - it brings the store's queries with it
 
-        rows, snapshot = self._lines.rows, self.snapshot
+        rows, snapshot = self.lines.rows, self.snapshot
         if not rows or snapshot is None:
             return None
         sql = "SELECT * FROM v_passes WHERE run = :run AND number BETWEEN {} AND {} ORDER BY number DESC"

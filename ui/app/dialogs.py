@@ -13,7 +13,7 @@ from ui.app.batches import CURSOR_COMMANDS
 from ui.app.colours import DIM, PRESENCES, STRONG
 from ui.app.command import Command, bindings, key_words
 from ui.app.figures import ABSENT, whole
-from ui.app.lines import Lines
+from ui.app.lines import HoldsLines, Lines
 from ui.app.moments import day_and_clock
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class TextLines(Lines):
         return Content(row).truncate(width, ellipsis=True)
 
 
-class LinesDialog(Dialog):
+class LinesDialog(HoldsLines, Dialog):
     """A dialog around lines with a cursor."""
 
     def __init__(self, title: str, lines: Lines) -> None:
@@ -88,18 +88,6 @@ class LinesDialog(Dialog):
     def on_lines_moved(self, event: Lines.Moved) -> None:
         """Nobody else needs to know."""
         event.stop()
-
-    def action_cursor(self, by: int) -> None:
-        """Move by lines."""
-        self.lines.move(self.lines.cursor + by)
-
-    def action_cursor_page(self, by: int) -> None:
-        """Move by a page."""
-        self.lines.move(self.lines.cursor + by * self.lines.page)
-
-    def action_cursor_end(self, by: int) -> None:
-        """Move to the first or the last line."""
-        self.lines.move(0 if by < 0 else self.lines.count - 1)
 
 
 class RawDialog(LinesDialog):

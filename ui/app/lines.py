@@ -23,6 +23,24 @@ if TYPE_CHECKING:
 _MOST_STRIPS: Final = 256
 
 
+class HoldsLines:
+    """The cursor commands of whoever holds lines."""
+
+    lines: Lines
+
+    def action_cursor(self, by: int) -> None:
+        """Move by lines."""
+        self.lines.move(self.lines.cursor + by)
+
+    def action_cursor_page(self, by: int) -> None:
+        """Move by a page."""
+        self.lines.move(self.lines.cursor + by * self.lines.page)
+
+    def action_cursor_end(self, by: int) -> None:
+        """Move to the first or the last line."""
+        self.lines.move(0 if by < 0 else self.lines.count - 1)
+
+
 class Lines(ScrollView, can_focus=True, inherit_bindings=False):
     """Lines of one row each. Whoever holds it decides what they are, and moves the cursor by `move`."""
 
@@ -51,7 +69,7 @@ class Lines(ScrollView, can_focus=True, inherit_bindings=False):
         """The line under the cursor was clicked once more."""
 
     class Beyond(_Told):
-        """The operator would move the cursor past this line, the first or the last."""
+        """The operator would move the cursor to a line before the first or after the last."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's word
         super().__init__(id=id)
@@ -88,7 +106,7 @@ class Lines(ScrollView, can_focus=True, inherit_bindings=False):
             return
         if to == self.cursor:
             if asked != to:
-                self.post_message(self.Beyond(to))
+                self.post_message(self.Beyond(asked))
             return
         before, self.cursor = self.cursor, to
         self.refresh_line(before)

@@ -11,7 +11,7 @@ from ui.app.batches import CURSOR_COMMANDS
 from ui.app.command import Command
 from ui.app.detail_lines import DetailLine, detail_lines
 from ui.app.figures import whole_items
-from ui.app.lines import Lines
+from ui.app.lines import HoldsLines, Lines
 from ui.app.panel import Panel
 from ui.app.panels.messages import OpenRequest
 
@@ -40,7 +40,7 @@ class DecisionLines(Lines):
         return whole_items(self.rows[index].items, width)
 
 
-class OpenedPass(Panel):
+class OpenedPass(HoldsLines, Panel):
     """One pass with its decisions."""
 
     PART: ClassVar[PanelName] = "live"
@@ -62,6 +62,8 @@ mode.
         Command("back to batches", "escape", "back", "back", "Go back to the batches."),
     )
 
+    lines: DecisionLines
+
     class Back(Message):
         """The operator goes back to the batches."""
 
@@ -70,11 +72,11 @@ mode.
         self.snapshot: Snapshot | None = None
         self._detail: PassDetail | None = None
         self._opened: frozenset[int] = frozenset()
-        self._lines = DecisionLines()
+        self.lines = DecisionLines()
 
     def compose(self) -> ComposeResult:
         """The lines."""
-        yield self._lines
+        yield self.lines
 
     def show(self, snapshot: Snapshot) -> None:
         """Draw the pass; another one begins with its gates hidden."""
@@ -86,7 +88,7 @@ mode.
             self._opened = frozenset()
             cursor = 0
         else:
-            cursor = self._lines.cursor
+            cursor = self.lines.cursor
         self._detail = detail
         self._draw(cursor)
         self.border_title = f"{self.TITLE} {detail.row.number:,}"
@@ -102,13 +104,13 @@ mode.
     def _draw(self, cursor: int) -> None:
         if self._detail is None or self.snapshot is None:
             return
-        self._lines.rows = tuple(detail_lines(self._detail, self.snapshot.head, self._opened))
-        self._lines.changed(cursor)
+        self.lines.rows = tuple(detail_lines(self._detail, self.snapshot.head, self._opened))
+        self.lines.changed(cursor)
 
     @property
     def _decision(self) -> int | None:
         """The decision under the cursor, by its place."""
-        lines = self._lines
+        lines = self.lines
         return lines.rows[lines.cursor].decision if lines.cursor < lines.count else None
 
     def on_lines_moved(self, event: Lines.Moved) -> None:
@@ -120,18 +122,6 @@ mode.
         event.stop()
         self.action_gates()
 
-    def action_cursor(self, by: int) -> None:
-        """Move by lines."""
-        self._lines.move(self._lines.cursor + by)
-
-    def action_cursor_page(self, by: int) -> None:
-        """Move by a page."""
-        self._lines.move(self._lines.cursor + by * self._lines.page)
-
-    def action_cursor_end(self, by: int) -> None:
-        """Move to the first or the last line."""
-        self._lines.move(0 if by < 0 else self._lines.count - 1)
-
     def action_gates(self) -> None:
         """Show or hide the gates of the decision; on a line of the whole pass, of all."""
         at = self._decision
@@ -139,10 +129,10 @@ mode.
             self.action_gates_of_all()
             return
         self._opened ^= {at}
-        first = next(number for number, row in enumerate(self._lines.rows) if row.decision == at)
+        first = next(number for number, row in enumerate(self.lines.rows) if row.decision == at)
         self._draw(first)
         if at in self._opened:
-            self._lines.show_from(first)
+            self.lines.show_from(first)
 
     def action_gates_of_all(self) -> None:
         """Show or hide the gates of every decision."""

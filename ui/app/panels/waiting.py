@@ -111,7 +111,7 @@ observed of limit, waited, overtaken, tried."""
 
     def on_lines_beyond(self, event: Lines.Beyond) -> None:
         """The cursor would leave the rows shown: to the page that holds what is there, the cursor at its near end."""
-        self._turn(1 if event.index else -1)
+        self._turn(1 if event.index > 0 else -1)
 
     def action_open_request(self) -> None:
         """Open the request under the cursor."""
