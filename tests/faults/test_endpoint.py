@@ -92,7 +92,7 @@ def test_an_endpoint_that_is_not_well(place):
         write_cursor(engine.run.journal, "held", Cursor(0, 0, 0))
         database = engine.run.path / "glassgate.db"
         collector = held.enter_context(place.start("collect", str(engine.run.path), **endpoint))
-        turns = plan.rounds(0.15)
+        turns = plan.rounds(0.05)
         for mood in [*MOODS, *(draw.choice(MOODS) for _ in range(turns))] if plan.LONG else MOODS[:3]:
             with contextlib.nullcontext() if mood == "refuses" else Rude(port, mood, draw) as rude:
                 if rude is not None:
