@@ -13,7 +13,7 @@ from estimator.errors import RecordError
 from store.pruning import prune
 from store.schema import VERSION
 from tests.ui.view.showing import S
-from ui.view.reader import Reader
+from ui.view.reader import EVERY_S, Reader
 from ui.view.snapshot import Ask
 from ui.view.source import Source
 
@@ -47,7 +47,7 @@ class Scripted:
 
     def __init__(self, snapshot):
         self.snapshot, self.asks, self.interrupted, self.closed = snapshot, [], False, False
-        self.changed = False
+        self.moves, self.looks = False, 0
         self.error = None
         self.hold = threading.Event()
         self.hold.set()
@@ -59,6 +59,19 @@ class Scripted:
         if self.error is not None:
             raise self.error
         return msgspec.structs.replace(self.snapshot, ask=ask)
+
+    @property
+    def changed(self):
+        """Whether the run has moved on, as the test says; each look is counted."""
+        self.looks += 1
+        return self.moves
+
+    def until(self, condition):
+        """Wait until something is so."""
+        deadline = time.monotonic() + WAIT_S
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
     def interrupt(self):
         """Note it, and let go."""
@@ -121,17 +134,16 @@ def test_the_newest_ask_is_answered_and_older_ones_are_left_out(scripted, heard)
 
 
 def test_nothing_is_read_when_nothing_changed(scripted, heard):
-    """A run that ended is read once for an ask; one that has moved on is read again, four times a second at most."""
+    """A run that ended is read once for an ask; one that has moved on is read again, in the reader's rhythm at most."""
     script, reader = scripted
     reader.ask(Ask())
     heard.until()
-    time.sleep(0.6)
+    script.until(lambda: script.looks >= 2)
     assert len(script.asks) == 1
-    script.changed = True
     began = time.monotonic()
-    time.sleep(1.1)
-    script.changed = False
-    assert 1 <= len(script.asks) - 1 <= 4 * (time.monotonic() - began) + 1
+    script.moves = True
+    script.until(lambda: len(script.asks) >= 4)
+    assert time.monotonic() - began >= 2 * EVERY_S
 
 
 def test_an_error_is_told_once_beside_what_was_shown(scripted, heard):
@@ -140,11 +152,12 @@ def test_an_error_is_told_once_beside_what_was_shown(scripted, heard):
     reader.ask(Ask())
     shown = heard.until()
     script.error = RecordError("the database is gone; bring it back")
-    script.changed = True
+    script.moves = True
     problem = heard.until(lambda each: each.problem)
     assert problem.problem == "the database is gone; bring it back"
     assert problem.head == shown.head
-    time.sleep(0.8)
+    asks = len(script.asks)
+    script.until(lambda: len(script.asks) >= asks + 2)
     assert sum(bool(each.problem) for each in heard.snapshots) == 1
     script.error = None
     count = len(heard.snapshots)
@@ -166,8 +179,7 @@ def test_closing_interrupts_a_read_and_tells_no_more(scripted, heard):
     script, reader = scripted
     script.hold.clear()
     reader.ask(Ask())
-    while not script.asks:
-        time.sleep(0.01)
+    script.until(lambda: script.asks)
     reader.close()
     assert script.interrupted
     assert script.closed
