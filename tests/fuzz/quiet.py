@@ -8,10 +8,19 @@ from typing import Any
 from ui.output import print_json
 
 
+class NoBytes(io.RawIOBase):
+    """A binary stream that keeps nothing."""
+
+    def write(self, content: Any) -> int:
+        """All of it is gone."""
+        return len(content)
+
+
 class Nowhere(io.TextIOBase):
     """A text stream that keeps nothing, and takes only what a terminal's own would."""
 
     encoding = "utf-8"
+    buffer = NoBytes()
 
     def write(self, text: str) -> int:
         """Encode it, as writing would."""

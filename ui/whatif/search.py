@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections import deque
 from contextlib import contextmanager, suppress
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from controller.whole_file import FILE_MODE
 from estimator.errors import GlassgateError, NotFoundError, UsageError
 from ui.whatif.figures import Figures
 from ui.whatif.goal import Aim, Bound, keeps
@@ -350,6 +352,7 @@ def _storage(named: str) -> Any:
         return storages.GrpcStorageProxy(host=host, port=int(port or 13000))
     if "://" in named:
         return named
+    os.close(os.open(named, os.O_WRONLY | os.O_CREAT, FILE_MODE))  # Optuna would make it as the umask has it
     return journal.JournalStorage(journal.JournalFileBackend(named))
 
 
