@@ -211,8 +211,8 @@ run. On a narrow screen columns go in this order: why, bounds, by, changed."""
         return NO_KNOBS if in_force(panel) is None else ""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What asks for a change is off where no change can be made; a draft alone changes nothing."""
-        if action == "apply" and self.is_mounted and self.why_not():
+        """Asking for a change is off where none can be made or none is drafted; a draft alone changes nothing."""
+        if action == "apply" and self.is_mounted and (self.why_not() or not self.draft_values):
             return None
         if action in {"edit", "discard", "preview", "span"} and self.is_mounted and self.why_no_draft():
             return None

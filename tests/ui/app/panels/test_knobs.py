@@ -397,3 +397,21 @@ def test_copies(run):
         assert "knob_changes" in panel.as_sql()
 
     drive(app, do)
+
+
+def test_asking_is_off_until_something_is_drafted(run):
+    """So that the footer tells the key only where it does something."""
+    app = app_of(run)
+    seen = []
+
+    async def do(pilot):
+        panel = app.panels[0]
+        for key in (None, "enter", "x"):
+            if key is not None:
+                pilot.app.query_one("#knobs").focus()
+                await pilot.press(key)
+                await settle(pilot)
+            seen.append(bool(panel.check_action("apply", ())))
+
+    drive(app, do)
+    assert seen == [False, True, False]
