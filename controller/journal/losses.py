@@ -79,10 +79,9 @@ class LossLedger:
         """Count a loss that the journal is to state."""
         _join(self.pending, (loss,))
 
-    def settle(self) -> None:
-        """Note that the journal states every pending loss."""
-        _join(self._stated, self.pending.values())
-        self.pending.clear()
+    def settle(self, reason: str) -> None:
+        """Note that the journal states the pending loss of a reason."""
+        _join(self._stated, (self.pending.pop(reason),))
 
     def carry_over(self, frames_by_reason: dict[str, int]) -> None:
         """Take in what earlier writers of the run stated."""

@@ -170,8 +170,7 @@ class JournalWriter:
             return
         if self._losses.pending:
             with contextlib.suppress(OSError):
-                self._write_all(self._loss_frames())
-                self._losses.settle()
+                self._state_losses()
         os.close(self._descriptor)
         self._descriptor = self._limit = -1
 
@@ -211,17 +210,17 @@ class JournalWriter:
             return self._lose(self._trouble, size)
 
     def _append_now(self, payload: bytes) -> int:
-        """Write stated losses and the frame in one go, in a new segment if this one has no room. Raises OSError."""
+        """State losses and write the frame, in a new segment if this one has no room. Raises OSError."""
         size = len(payload) + OVERHEAD_BYTES
         # A second time only if what went at the bound made the stated losses longer than the room there was.
-        while self._offset + (wanted := len(self._loss_frames()) + size) > self._reserved:
+        while self._offset + (wanted := sum(map(len, self._loss_frames().values())) + size) > self._reserved:
             self._begin_segment(wanted)
         seq = self._next_seq
         begun = self._stopwatch()
-        self._write_all(self._loss_frames() + self._build(payload, seq))
+        self._state_losses()
+        self._write_all(self._build(payload, seq))
         slow = self._stopwatch() - begun > SLOW_APPEND_NS
         self._next_seq = seq + 1
-        self._losses.settle()
         if slow and self._trouble == "stall":
             self._retry_at = self._stopwatch() + self._retry_ns
             return seq
@@ -233,20 +232,28 @@ class JournalWriter:
             self._slow_appends = 0
         return seq
 
-    def _loss_frames(self) -> bytes:
-        """Return the frames that state the pending losses; they carry the number of the next frame and use up none."""
-        return b"".join(self._build_loss(loss.encode(), self._next_seq) for loss in self._losses.pending.values())
+    def _loss_frames(self) -> dict[str, bytes]:
+        """Return the frame that states each pending loss; they carry the number of the next frame and use up none."""
+        return {
+            reason: self._build_loss(loss.encode(), self._next_seq) for reason, loss in self._losses.pending.items()
+        }
 
-    def _write_all(self, frames: bytes) -> None:
-        """Write all bytes at once, trying twice, or none of them and raise OSError."""
+    def _state_losses(self) -> None:
+        """Write what is pending, a frame at a time: a reader may take what is whole, which then must not be cut off."""
+        for reason, frame in self._loss_frames().items():
+            self._write_all(frame)
+            self._losses.settle(reason)
+
+    def _write_all(self, frame: bytes) -> None:
+        """Write the bytes of a frame at once, trying twice, or none of them and raise OSError."""
         failure = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         for _ in range(2):
             try:
-                written = self._write(self._descriptor, frames)
+                written = self._write(self._descriptor, frame)
             except OSError as error:
                 failure = error
             else:
-                if written == len(frames):
+                if written == len(frame):
                     self._offset += written
                     return
                 if not self._take_back(written):

@@ -169,6 +169,37 @@ def test_a_segment_that_could_not_be_begun_misleads_no_reader(tmp_path):
     reader.close()
 
 
+def test_what_a_reader_may_have_taken_is_not_cut_off(tmp_path):
+    """A loss that was stated stays stated where the frame behind it is only begun and cut off again."""
+    with writer(tmp_path, retry_ns=0) as journal:
+        journal.append(b"first")
+        reader = JournalReader(tmp_path)
+        found = reader.poll()
+        mood = "full"
+
+        def write(descriptor, frame):
+            if mood == "full":
+                raise OSError(errno.ENOSPC, "full")
+            if mood == "short" and b"begun" in frame:
+                written = os.write(descriptor, frame[:-3])
+                found.extend(reader.poll())
+                return written
+            return os.write(descriptor, frame)
+
+        journal._write = write
+        assert journal.append(b"lost") == LOST
+        mood = "short"
+        assert journal.append(b"begun") == LOST
+        mood = "well"
+        assert journal.append(b"last") == 3
+        assert journal.losses.frames == 2
+    found.extend(reader.poll())
+    assert [frame.payload for frame in found if frame.kind == DATA] == [b"first", b"last"]
+    assert [Loss.decode(frame.payload).frames for frame in found if frame.kind == LOSS] == [1, 1]
+    assert reader.skipped == (0, 0, 2, 2)
+    reader.close()
+
+
 def test_a_part_that_cannot_be_cut_off_is_left_in_its_segment(tmp_path, monkeypatch):
     """When a short write cannot be taken back, a new segment begins and the part costs nothing but itself."""
     with on_a_disk(tmp_path) as (journal, disk, watch):
