@@ -191,3 +191,11 @@ def test_a_run_that_ends_with_requests_in_hand_is_replayed_on(tmp_path):
     found = fidelity_of(read_happened(recorded, span), play(recorded, span, steps_of(recorded)))
     assert found.same_share == 1
     assert found.compared == 18
+
+
+@pytest.mark.parametrize(
+    "text", ["9" * 400, "9" * 5_000 + "h", "+9999999999999h", "0001-01-01T00:00", "9999-12-31T23:59"], ids=range(5)
+)
+def test_a_moment_beyond_the_record_is_at_its_edge(recorded, text):
+    """Numbers without end and years before and after all runs are its start or just behind its end."""
+    assert moment(recorded, text) in (recorded.start_ns, recorded.last_ns + 1)

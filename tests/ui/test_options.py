@@ -1,0 +1,15 @@
+"""Words of options that stand for numbers: whatever is typed is a number in its range or a plain refusal."""
+
+import click
+import pytest
+
+from ui.options import Bytes, Size
+
+
+@pytest.mark.parametrize("kind", [Size(), Bytes()])
+@pytest.mark.parametrize("text", ["9" * 5_000, "9" * 400 + "k", "1e999", "-1", "", "²", "x" * 100_000], ids=range(7))
+def test_what_is_no_size_is_refused_in_short_words(kind, text: str):
+    """Digits without end are not read, and not handed back whole."""
+    with pytest.raises(click.BadParameter) as refused:
+        kind.convert(text, None, None)
+    assert len(refused.value.format_message()) < 300
