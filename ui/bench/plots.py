@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
-_MANY: Final = len(_COLOURS) - 1
+_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000")
+_MANY: Final = len(_COLOURS) - 2
 """Series that stand out; more than these are drawn in grey, without a name of their own."""
 _MIB: Final = 1 << 20
 
@@ -56,7 +56,7 @@ _SOAK: Final = (
     _Panel("s", (("lag of the database", "lag_s"), ("behind its schedule", "late_s")), log_y=True),
     _Panel("decisions a second", (("decisions", "decisions"),), of_rate=True),
     _Panel("cores", (("engine", "engine_cpu_s"), ("collector", "collector_cpu_s")), of_rate=True),
-    _Panel("processes that want to run", (("load of the whole machine", "machine_load"),)),
+    _Panel("processes", (("that want to run, whole machine", "machine_load"),)),
 )
 
 
