@@ -230,7 +230,7 @@ def test_a_version_that_was_not_tested_is_left_alone(glassgate, home, tiny_model
     assert SUPPORTED["vllm"].versions == ("0.32.0",)
 
 
-def test_data_parallel_ranks_are_ranks_of_one_run(glassgate, home, tiny_model):
+def test_data_parallel_ranks_are_ranks_of_one_run(glassgate, tiny_model):
     """Each data-parallel scheduler records whole under the run's id, in a group of its own, and the first collects."""
     glassgate()
     config = bare.configure(str(tiny_model))
@@ -238,7 +238,7 @@ def test_data_parallel_ranks_are_ranks_of_one_run(glassgate, home, tiny_model):
     for rank in range(2):
         config.parallel_config.data_parallel_index = config.parallel_config.data_parallel_rank_local = rank
         scheduler = bare.build(GlassgateScheduler, config)
-        record = Record(home, scheduler)
+        record = Record(scheduler)
         scheduler.add_request(bare.request("a"))
         bare.step(scheduler)
         folders.append(record.folder.name)
