@@ -29,7 +29,7 @@ def start(
 def recorded(folder: Path, name: str = "r1", **more: int) -> RunDirectory:
     """A run that has ended: some 600 requests in 1,560 passes."""
     with start(folder, name, hold=False, **more) as process:
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=120) == 0
     rank = more.get("rank", 0)
     return RunDirectory(folder / (f"{name}-{rank}" if rank else name))
 

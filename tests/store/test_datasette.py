@@ -87,7 +87,7 @@ def address(recorded):
                 time.sleep(0.1)
         yield port
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=20)
+        process.wait(timeout=60)
 
 
 def fetch(address, path):

@@ -37,7 +37,7 @@ _OF_PROMETHEUS = {"le"}
 
 def scrape(metrics):
     """Every sample at the endpoint: name and labels (those of the scope left out) to value."""
-    with urllib.request.urlopen(metrics.endpoint.address, timeout=5) as answer:  # noqa: S310 - our own address
+    with urllib.request.urlopen(metrics.endpoint.address, timeout=60) as answer:  # noqa: S310 - our own address
         text = answer.read().decode()
     return {
         (sample.name, frozenset((key, value) for key, value in sample.labels.items() if "otel_scope" not in key)):
@@ -109,7 +109,7 @@ def test_scrapes_at_once_do_not_mix(tmp_path, metrics):
     texts = []
 
     def fetch():
-        with urllib.request.urlopen(metrics.endpoint.address, timeout=5) as answer:  # noqa: S310 - our own address
+        with urllib.request.urlopen(metrics.endpoint.address, timeout=60) as answer:  # noqa: S310 - our own address
             texts.append(answer.read().decode())
 
     sink.take([Frame(0, DATA, encode([Arrival(0, "a", 0, 1, 1), Retract(0, 1, 1, 1)]), 1, 0)])

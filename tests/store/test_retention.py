@@ -280,7 +280,7 @@ def test_ids_of_pruned_requests_never_fill_a_small_database(database, world):
             for query in ("SELECT count(*) FROM pruned_requests", "SELECT max(remembered) FROM pruned")
         )
     limit = bound // (pruning._REMEMBERED_SHARE * pruning._REMEMBERED_BYTES)
-    assert 0 < remembered <= max(limit, most)
+    assert 0 < remembered <= limit + most  # a stretch of pruning may be under way
     assert run_query(database, "SELECT count(*) > 200 FROM passes").rows == [(1,)]
     assert sound(database)
 
