@@ -29,13 +29,16 @@ def beside_summary(beside: Beside) -> Iterator[str]:
     for place in beside.parting[:MOST_TOLD]:
         row = beside.rows[place]
         at = duration(max(0, row.start_ns - beside.start_ns))
-        yield f"  +{at}: {_batch(row.left)} | {_batch(row.right)}: {', '.join(row.parts)}"
+        yield f"  +{at}: {_batch(row.left, row.right)} | {_batch(row.right, row.left)}: {', '.join(row.parts)}"
     if parting > MOST_TOLD:
         yield f"  and {parting - MOST_TOLD:,} more; --json has them all"
 
 
-def _batch(batch: Batch | None) -> str:
+def _batch(batch: Batch | None, other: Batch | None) -> str:
+    """One side; the reason is told where it alone sets the two gates apart."""
     if batch is None:
         return "no batch"
-    closed = f", closed by {batch.gate}" if batch.gate else ""
+    told_by_reason = other is not None and batch.gate == other.gate and batch.reason != other.reason
+    reason = f" ({batch.reason})" if told_by_reason else ""
+    closed = f", closed by {batch.gate}{reason}" if batch.gate else ""
     return f"pass {batch.number:,} with {counted(len(batch.members), 'member')}{closed}"
