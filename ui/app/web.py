@@ -92,7 +92,8 @@ class ScreenServer(Server):
             loop = asyncio.get_running_loop()
             for each in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(each, ended.set)
-            listening(self._address._replace(port=runner.addresses[0][1]).url)
+            self._address = self._address._replace(port=runner.addresses[0][1])
+            listening(self._address.url)
             await ended.wait()
         finally:
             await runner.cleanup()
