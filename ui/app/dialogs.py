@@ -143,9 +143,11 @@ class RunsDialog(LinesDialog):
 
     KEYS = (*CURSOR_COMMANDS, Command("choose", "enter", "choose", "show", "Show this run."), CLOSE)
 
-    def __init__(self, runs: Sequence[RunChoice], shown: tuple[str, int]) -> None:
+    def __init__(
+        self, runs: Sequence[RunChoice], shown: tuple[str, int], title: str = "Runs and ranks (started, UTC)"
+    ) -> None:
         self.run_lines = RunLines(runs, shown)
-        super().__init__("Runs and ranks (started, UTC)", self.run_lines)
+        super().__init__(title, self.run_lines)
 
     def on_lines_chosen(self) -> None:
         """A second click chooses."""

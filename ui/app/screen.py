@@ -258,7 +258,8 @@ class Glassgate(Shell):
             return
         from ui.app.dialogs import RunsDialog  # noqa: PLC0415 - as above
 
-        self.push_screen(RunsDialog(others, ("", 0)), partial(self._put_beside, here))
+        title = "Which run beside this one (started, UTC)"
+        self.push_screen(RunsDialog(others, ("", 0), title), partial(self._put_beside, here))
 
     def _put_beside(self, here: RunChoice, other: RunChoice | None) -> None:
         from ui.view.beside_reader import source_of  # noqa: PLC0415 - as above

@@ -297,6 +297,7 @@ def test_another_run_is_chosen_on_the_screen(monkeypatch):
         await settle(pilot)
         text = text_of(app)
         assert "run2" in text
+        assert "Which run beside this one" in text
         await pilot.press("enter")
         await settle(pilot)
 
@@ -343,5 +344,9 @@ def test_in_words_where_there_is_no_screen():
     assert "max_requests: off | 4 req" in told
     assert "11 rows are the same, 3 rows part" in told
     assert "  +12.4 s: no batch | pass 13 with 1 member: alone" in told
+    one, other = batch(1, 1, 2, "extend_tokens", reason="limit"), batch(1, 1, 2, "extend_tokens", reason="chunk_budget")
+    assert list(beside_summary(beside([one], [other])))[-1].endswith(
+        "closed by extend_tokens (limit) | pass 1 with 2 members, closed by extend_tokens (chunk_budget): gate"
+    )
     many = beside([batch(each, each * 30, 1) for each in range(100)], [])
     assert list(beside_summary(many))[-1] == f"  and {100 - MOST_TOLD} more; --json has them all"
