@@ -2,11 +2,14 @@
 
 from typing import Final
 
+from controller.knobs import KNOB_SPECS
 from store.question import NamedQuery, columns_of
 from store.ranks import ALIKE, DECISIONS_ALIKE
 
 WINDOW_NS: Final = 60_000_000_000
 """A knob change is judged by so much time on either side of it, or less if another change comes nearer."""
+
+_SWITCHES: Final = ", ".join(f"'{spec.name}'" for spec in KNOB_SPECS if spec.kind == "switch")
 
 STOPS_OVER_TIME: Final = NamedQuery(
     "stops-over-time",
@@ -67,7 +70,9 @@ KNOB_EFFECTS: Final = NamedQuery(
     ),
     f"""WITH changes AS (
     SELECT at_ns, revision, min(who) AS who,
-        group_concat(knob || ' ' || coalesce(old, 'off') || ' to ' || coalesce(new, 'off'), ', ') AS change
+        group_concat(CASE
+            WHEN knob IN ({_SWITCHES}) THEN knob || iif(old, ' on', ' off') || iif(new, ' to on', ' to off')
+            ELSE knob || ' ' || coalesce(old, 'off') || ' to ' || coalesce(new, 'off') END, ', ') AS change
     FROM knob_changes WHERE run = :run AND accepted AND knob IS NOT NULL GROUP BY at_ns, revision
 ), bounded AS (
     SELECT c.*, max(c.at_ns - {WINDOW_NS}, coalesce(lag(c.at_ns) OVER inorder, r.start_ns, 0)) AS from_ns,

@@ -58,7 +58,7 @@ def test_knob_effects_sets_after_beside_before(database, world):
         engine.arrive(f"r{number}", 1000 * number, 100)
     for number in range(4):
         engine.step(10_000 + 1000 * number)
-    engine.recorder.note(KnobChange(14_000 * MS, "ann", 1, (("max_requests", 1, 4),), accepted=True))
+    engine.recorder.note(KnobChange(14_000 * MS, "ann", 1, (("max_requests", 1, 4), ("enforce", 1, 0)), accepted=True))
     engine.recorder.note(KnobChange(14_500 * MS, "bob", 1, (("max_requests", 4, 0),), accepted=False, why="too few"))
     engine.limits = world(max_requests=4).limits
     engine.step(15_000)
@@ -67,7 +67,11 @@ def test_knob_effects_sets_after_beside_before(database, world):
     engine.end(200_000)
     engine.into(database)
     before, after = run_query(database, "knob-effects").as_dicts()
-    assert (before["side"], before["change"], before["who"]) == ("before", "max_requests 1 to 4", "ann")
+    assert (before["side"], before["change"], before["who"]) == (
+        "before",
+        "max_requests 1 to 4, enforce on to off",
+        "ann",
+    )
     assert (before["passes"], before["batches"], before["batch_requests"]) == (4, 4, 1.0)
     assert (after["passes"], after["batches"], after["batch_requests"]) == (4, 1, 4.0)
     assert before["stops"] == "request_count/limit 100.0%"
