@@ -73,7 +73,8 @@ class RunDirectory:
         self.path = Path(path)
         self._engine_lock: LivenessLock | None = None
         if not (self.path / "run.json").is_file():
-            raise RecordError(f"{self.path} is no run: it holds no run.json; name a run's folder or its id")
+            why = "it holds no run.json" if self.path.exists() else "there is nothing there"
+            raise RecordError(f"{self.path} is no run: {why}; name a run's folder or its id")
 
     @classmethod
     def create(

@@ -156,6 +156,8 @@ def test_runs_are_found_by_id_beginning_or_path(tmp_path):
         RunDirectory.find("aaaa", tmp_path / "missing")
     with pytest.raises(RecordError, match=r"is no run: it holds no run.json"):
         RunDirectory.find(str(tmp_path), tmp_path)
+    with pytest.raises(RecordError, match=r"gone is no run: there is nothing there; name a run's folder"):
+        RunDirectory(tmp_path / "gone")
 
 
 def test_the_list_shows_every_run_the_latest_first(tmp_path):
