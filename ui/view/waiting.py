@@ -57,6 +57,8 @@ FROM decisions d JOIN requests q ON q.run = d.run AND q.number = d.request AND q
 WHERE d.run = :run AND d.pass > :after AND d.pass <= :pass AND d.done_tokens = 0
     AND d.outcome <= {int(Outcome.ADMIT_CHUNK)}"""  # noqa: S608 - our own constant
 
+_LARGEST: Final = (1 << 63) - 1
+"""What SQLite's integers hold; a damaged record may number a request so."""
 _WALKED: Final = 200_000
 """Arrivals that are looked at, at most, to find those who wait."""
 _FURTHER: Final = 2_000
@@ -119,11 +121,11 @@ def _room(moment: Moment, queue: int, memory: Memory) -> Room:
     if known is not None and known.at_ns <= moment.at_ns and newest - known.low <= _WALKED:
         unnamed = known.unnamed
         row = execute(FIRST_SQL, {**values, "floor": known.low}).fetchone()
-        low = row[0] if row is not None else newest + 1
+        low = row[0] if row is not None else min(newest + 1, _LARGEST)
     else:
         wanted = max(0, queue - len(back))
         found, count = execute(WALK_SQL, {**values, "floor": newest - _WALKED, "wanted": wanted}).fetchone()
-        low = newest + 1 if found is None else found
+        low = min(newest + 1, _LARGEST) if found is None else found
         row = execute(FIRST_SQL, {**values, "floor": low - _FURTHER, "newest": low - 1}).fetchone()
         low = row[0] if row is not None else low
         unnamed = max(0, wanted - count)

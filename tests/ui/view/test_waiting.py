@@ -1,5 +1,8 @@
 """The waiting room: who waits, why, since when, and who went before."""
 
+import sqlite3
+from contextlib import closing
+
 import msgspec
 import pytest
 
@@ -143,3 +146,13 @@ def test_those_behind_a_spent_budget_name_its_gate(story, open_view):
     assert [(row.request, row.stop, row.behind, row.behind_gate) for row in rows] == [
         ("b", None, None, "chunk_tokens"), ("c", None, None, None),
     ]  # fmt: skip
+
+
+def test_a_request_of_the_largest_number_is_no_trouble(story, open_view):
+    """A damaged record may number the newest request as high as SQLite counts; the room behind it is empty."""
+    story.arrive("a", 1)
+    story.passed(2, enter="a")
+    database = story.into()
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE requests SET number = ?", ((1 << 63) - 1,))
+    assert open_view(database).answer(Ask(panels=frozenset({"waiting"})), whole=True).waiting.rows == ()
