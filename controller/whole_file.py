@@ -18,6 +18,14 @@ MOST_READ_BYTES = 1 << 20
 Content = TypeVar("Content")
 
 
+def followed(path: Path) -> Path:
+    """Where the links of a path lead, as an absolute path, there or not. Raises OSError for links in a ring."""
+    try:
+        return path.resolve()
+    except RuntimeError:  # a ring, before Python 3.13
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
+
+
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write to, of which a reader of path sees nothing, or the old one, until the block has ended well.

@@ -80,7 +80,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: st
     for at, column in enumerate(columns):
         told = [row[at] for row in held if row[at] not in (None, "", "-")]
         numeric = bool(told) and all(isinstance(value, int | float) or str(value)[:1].isdigit() for value in told)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(Text(printable(column)), justify="right" if numeric else "left", overflow="fold")
     for row in held:
         table.add_row(*(Text(printable(cell(value))) for value in row))
     data().print(table)

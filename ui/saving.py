@@ -11,7 +11,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from controller.knobs import KNOB_SPECS, SPEC_BY_NAME, Knobs, parse_knob
 from controller.settings import config_file
-from controller.whole_file import make_folders, write_whole
+from controller.whole_file import followed, make_folders, write_whole
 from estimator.errors import InputError, KnobError, StorageError
 
 
@@ -44,8 +44,9 @@ def read_saved(file: Path | None = None) -> tuple[Path, tomlkit.TOMLDocument]:
 
     Raises InputError for one that is not TOML, StorageError for one that cannot be read or is no file.
     """
-    path = (file or config_file() or _default_file()).resolve()  # a link goes on pointing to the file
+    path = file or config_file() or _default_file()
     try:
+        path = followed(path)  # a link goes on pointing to the file
         if not path.exists():
             return path, tomlkit.document()
         if not path.is_file():

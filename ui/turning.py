@@ -39,6 +39,8 @@ class Turned(NamedTuple):
 
     change: KnobChange
     in_force: KnobsInForce | None
+    before: KnobsInForce | None = None
+    """The knobs in force before, where somebody else's change came into force after the request was made."""
 
 
 def ask_for_change(
@@ -84,7 +86,9 @@ class AnswerReader:
         change = self._change.get(request)
         if change is None or (change.accepted and change.revision not in self._in_force):
             return None
-        return Turned(change, self._in_force[change.revision] if change.accepted else None)
+        if not change.accepted:
+            return Turned(change, None, self._in_force.get(change.revision))
+        return Turned(change, self._in_force[change.revision], self._in_force.get(change.revision - 1))
 
     def wait(
         self,

@@ -196,6 +196,13 @@ def test_control_characters_never_reach_a_terminal(glassgate: Run):
     assert "[bold]x" in done.stdout
 
 
+def test_a_column_is_named_as_it_was_asked_for(glassgate: Run, trace: Path):
+    """A name with an escape sequence in it is shown escaped, and brackets in it are no markup."""
+    glassgate("replay", str(trace), "--limit", "3")
+    done = glassgate("query", 'SELECT 1 AS "\x1b[31m[bold]x"')
+    assert done.stdout.splitlines()[0].strip() == r"\x1b[31m[bold]x"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -74,6 +74,16 @@ def test_another_owner_of_a_name_of_ours_fails(monkeypatch):
     assert (state, "store-sdk" in words) == (FAIL, True)
 
 
+def test_a_working_folder_that_was_removed_is_told(monkeypatch, tmp_path):
+    """It is a finding with a remedy, not a check that broke."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    told = "the folder that this shell stands in was removed -> cd to one that is there"
+    assert checks("working folder") == [(FAIL, told)]
+
+
 def test_the_otlp_endpoint_is_tried(monkeypatch):
     """Somebody who listens is ok, a closed port fails, and an address that is none fails."""
     with socket.socket() as listening:

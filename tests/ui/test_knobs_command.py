@@ -13,7 +13,10 @@ import pytest
 from controller.journal import DATA, JournalReader
 from controller.records import KnobChange, KnobsInForce, Pass, RunEnd, RunStart, decode
 from controller.run_directory import RunDirectory, list_runs
-from estimator.errors import NoAnswerError, NotFoundError
+from estimator.errors import NoAnswerError, NotFoundError, StorageError
+from store.knob_state import KnobState
+from ui.commands.knobs import told_changes
+from ui.saving import save_knobs
 from ui.turning import AnswerReader, ask_for_change, default_who, turn
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -245,6 +248,28 @@ def test_saving_keeps_the_file_as_it_was(glassgate: Run, begin: Callable[..., Ru
     before = path.read_text()
     assert glassgate("knobs", "set", "page_size=8", "--save", GLASSGATE_CONFIG=str(path)).returncode == 3
     assert path.read_text() == before
+
+
+def test_what_was_in_force_before_is_known_or_left_out(begin: Callable[..., RunDirectory]):
+    """Also where another shell turned the knob after we had looked at it: it is never told as unlimited then."""
+    run = begin()
+    reader = AnswerReader(run)
+    reader.wait(ask_for_change(run, {"max_requests": 6}, "one"), 30)
+    turned = reader.wait(ask_for_change(run, {"max_requests": 8}, "two"), 30)
+    reader.close()
+    looked_at = {"max_requests": KnobState("max_requests", "requests", 4, 4, "as set", "", None, None)}
+    (told,) = told_changes(turned, looked_at)
+    assert told["before"] == {"set_to": 6, "effective": 6}
+    (told,) = told_changes(turned._replace(before=None), looked_at)
+    assert told["before"] == {"set_to": 6}
+
+
+def test_saving_into_a_ring_of_links_is_one_line(tmp_path: Path):
+    """`read_saved` says so, and with it all that saves."""
+    ring = tmp_path / "ring.toml"
+    ring.symlink_to(ring.name)
+    with pytest.raises(StorageError, match="cannot be read: Too many levels of symbolic links; nothing was saved"):
+        save_knobs({"max_requests": "9"}, ring)
 
 
 def test_saving_begins_a_file_and_says_what_it_cannot_write(

@@ -87,8 +87,16 @@ def test_what_it_is_written_to_stays_what_it_is(glassgate: Run, trace: Path, tmp
     assert (tmp_path / "real.jsonl").read_bytes().count(b"\n") == 200
 
 
+def test_a_name_that_ends_in_gz_is_packed(glassgate: Run, trace: Path, tmp_path: Path):
+    """Also where there is nothing before the ending."""
+    glassgate("replay", str(trace), *SMALL)
+    for name in "run.jsonl.gz", ".gz":
+        assert glassgate("trace", "export", "-o", str(tmp_path / name)).returncode == 0
+        assert gzip.decompress((tmp_path / name).read_bytes()).count(b"\n") == 200
+
+
 def test_what_cannot_be_exported_is_one_line(glassgate: Run, trace: Path, tmp_path: Path):
-    """No run, an unknown one, a moment that is none, an empty window, and a folder that is not there."""
+    """No run, an unknown one, a moment that is none, an empty window, a folder that is not there, a ring of links."""
 
     def told(*arguments: str) -> tuple[int, str]:
         done = glassgate("trace", "export", *arguments)
@@ -107,3 +115,7 @@ def test_what_cannot_be_exported_is_one_line(glassgate: Run, trace: Path, tmp_pa
     assert (code, "no batch was formed in that span; the run lasted" in words) == (7, True)
     code, words = told("-o", str(tmp_path / "nowhere" / "out.jsonl"))
     assert (code, "cannot be written: No such file or directory" in words) == (6, True)
+    ring = tmp_path / "ring.jsonl"
+    ring.symlink_to(ring.name)
+    code, words = told("-o", str(ring))
+    assert (code, "cannot be written: Too many levels of symbolic links" in words) == (6, True)

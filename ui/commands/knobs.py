@@ -98,7 +98,7 @@ def set_knobs(
             saved = save_knobs(changes)
         except GlassgateError as error:
             problem = error
-    told = _told(turned, before)
+    told = told_changes(turned, before)
     if as_json:
         print_json(
             {
@@ -156,18 +156,23 @@ def _before(run: RunDirectory) -> dict[str, KnobState]:
         return {}
 
 
-def _told(turned: Turned, before: dict[str, KnobState]) -> list[dict[str, Any]]:
-    """Each change with what was in force before and after it."""
-    after = _rows(turned.in_force)
+def told_changes(turned: Turned, before: dict[str, KnobState]) -> list[dict[str, Any]]:
+    """Each change with what was in force after it, and before it where that is known."""
+    after, since = _rows(turned.in_force), _rows(turned.before)
     told = []
     for name, old, new in turned.change.changes:
         was = before.get(name)
+        first: dict[str, Any] = {"set_to": old}
+        if name in since:
+            first["effective"] = since[name][3]
+        elif was is not None and was.set_to == old:
+            first["effective"] = was.effective
         _, unit, _, effective, state, why = after.get(name, (name, SPEC_BY_NAME[name].unit, None, None, "", ""))
         told.append(
             {
                 "knob": name,
                 "unit": unit,
-                "before": {"set_to": old, "effective": None if was is None or was.set_to != old else was.effective},
+                "before": first,
                 "after": {"set_to": new, "effective": effective, "state": state, "why": why},
             }
         )
@@ -182,7 +187,8 @@ def _print_change(run: RunDirectory, change: KnobChange, told: list[dict[str, An
     rows = [
         (
             each["knob"], _value(each["before"]["set_to"]), _value(each["after"]["set_to"]),
-            _value(each["before"]["effective"]), _value(each["after"]["effective"]), each["unit"],
+            _value(each["before"]["effective"]) if "effective" in each["before"] else "-",
+            _value(each["after"]["effective"]), each["unit"],
             each["after"]["state"], each["after"]["why"],
         )
         for each in told

@@ -9,7 +9,7 @@ from typing import IO
 
 import click
 
-from controller.whole_file import whole_file
+from controller.whole_file import followed, whole_file
 from estimator.errors import NotFoundError, StorageError, UsageError
 from store.words import counted
 from ui.options import span_options
@@ -87,8 +87,8 @@ def _count(lines: Iterable[bytes], file: IO[bytes] | gzip.GzipFile) -> int:
 def _file(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """What is written to. A device or a pipe stays what it is, where a file is there whole or not at all."""
     # Resolved, so that a link goes on pointing to the file.
-    with path.open("wb") if path.exists() and not path.is_file() else whole_file(path.resolve()) as plain:
-        if path.suffix == ".gz":
+    with path.open("wb") if path.exists() and not path.is_file() else whole_file(followed(path)) as plain:
+        if path.name.endswith(".gz"):
             with gzip.GzipFile(filename="", fileobj=plain, mode="wb") as packed:
                 yield packed
         else:

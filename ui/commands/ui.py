@@ -14,7 +14,7 @@ import click
 
 from controller.run_directory import RunDirectory, default_base
 from controller.settings import as_path, read_given
-from controller.whole_file import write_whole
+from controller.whole_file import followed, write_whole
 from estimator.errors import NotFoundError, StorageError, UsageError
 from ui.options import json_option
 
@@ -226,7 +226,7 @@ def _picture(
     reader = DirectReader(view)
     svg = run_in_loop(partial(picture, reader, size, theme=theme or "dark", ask=ask, at=at))
     try:
-        write_whole(path.resolve(), svg.encode())
+        write_whole(followed(path), svg.encode())
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}; name a file in a folder that can be written") from None
     narrate(f"written to {path}")

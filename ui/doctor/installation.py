@@ -67,7 +67,12 @@ def _names() -> Iterator[Finding]:
 
 
 def _here() -> Iterator[Finding]:
-    yield from working_folder(Path.cwd(), python_path=os.environ.get("PYTHONPATH", ""))
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:
+        yield fail("working folder", "the folder that this shell stands in was removed", "cd to one that is there")
+        return
+    yield from working_folder(folder, python_path=os.environ.get("PYTHONPATH", ""))
 
 
 def working_folder(folder: Path, check: str = "working folder", python_path: str = "") -> Iterator[Finding]:
