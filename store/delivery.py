@@ -147,7 +147,7 @@ class Outlet:
 
     def _seen(self, answer: Response | Exception) -> None:
         if isinstance(answer, Exception):
-            self._error = _one_line(f"{type(answer).__name__}: {answer}")
+            self._error = _one_line(_why_unanswered(answer))
         else:
             self._responses.append(answer)
 
@@ -234,6 +234,19 @@ def _watched(plain: type[Session], seen: Callable[[Response | Exception], None])
             return response
 
     return Watched()
+
+
+def _why_unanswered(error: Exception) -> str:
+    """Whom a request was for and what the system said, without the layers of libraries between."""
+    url = getattr(getattr(error, "request", None), "url", None)
+    inner: BaseException | None = error
+    while inner is not None and not (isinstance(inner, OSError) and inner.strerror):
+        inner = inner.__cause__ or inner.__context__
+    if inner is None or not url:
+        return f"{type(error).__name__}: {error}"
+    return (
+        f"{urlsplit(url)._replace(netloc=urlsplit(url).netloc.rpartition('@')[2], query='').geturl()}: {inner.strerror}"
+    )
 
 
 def _one_line(text: str) -> str:
