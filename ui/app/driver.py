@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
+import termios
+import tty
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -68,7 +72,31 @@ class TerminalDriver(LinuxDriver):
         """Take the terminal, unless it is ours.
 
         SIGCONT asks for this too, and it comes with every hang-up and from whoever stopped the process: a second
-        thread that reads keys would then outlive the screen.
+        thread that reads keys would then outlive the screen. Meanwhile a shell may have written on the terminal and set
+        it anew, so all is drawn once more.
         """
         if self._key_thread is None or not self._key_thread.is_alive():
             super().start_application_mode()  # type: ignore[no-untyped-call] # Textual gives it no types
+            return
+        if self._writer_thread is not None and self._is_ours():
+            self._set_keys()
+            self.write("\x1b[?25l")  # no cursor
+            self._enable_bracketed_paste()
+            self._enable_mouse_support()
+        self._app.post_message(self.SignalResume())
+
+    def _is_ours(self) -> bool:
+        """Whether the terminal's keys come to us; whoever sets it without is stopped."""
+        try:
+            return os.tcgetpgrp(self.fileno) == os.getpgrp()
+        except OSError:
+            return False
+
+    def _set_keys(self) -> None:
+        """Each key at once and unseen, as `start_application_mode` sets it."""
+        with suppress(termios.error):
+            now = termios.tcgetattr(self.fileno)
+            now[tty.LFLAG] = self._patch_lflag(now[tty.LFLAG])
+            now[tty.IFLAG] = self._patch_iflag(now[tty.IFLAG])
+            now[tty.CC][termios.VMIN] = 1
+            termios.tcsetattr(self.fileno, termios.TCSANOW, now)

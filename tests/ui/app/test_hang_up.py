@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import threading
 
 import pytest
@@ -26,6 +27,7 @@ class Line:
         words = ["sh", "-c", f'{ignoring} exec "$@"', "sh", *command]
         setsid = [sys.executable, "-c", _SETSID, *words]
         self.process = subprocess.Popen(setsid, env=environment, stdin=inside, stdout=inside, stderr=inside)
+        self._name = os.ttyname(inside)
         os.close(inside)
         self._drawn = b""
         self._told = threading.Condition()
@@ -51,9 +53,26 @@ class Line:
             assert self._told.wait_for(lambda: text in self._drawn, ENDS_WITHIN), self._drawn[-2000:]
             self._drawn = b""
 
+    def settle(self):
+        """Until nothing was drawn for a second."""
+        with self._told:
+            assert self._told.wait_for(lambda: not self._told.wait(1), ENDS_WITHIN)
+
     def press(self, key):
         """Send a key."""
         os.write(self._terminal, key)
+
+    def set_by_shell(self):
+        """Keys come by lines, as a shell leaves it that has got the terminal back."""
+        attributes = termios.tcgetattr(self._terminal)
+        attributes[3] |= termios.ICANON | termios.ECHO | termios.ISIG
+        termios.tcsetattr(self._terminal, termios.TCSANOW, attributes)
+
+    def write_beside(self, text):
+        """Another process, such as a shell, writes on the same terminal."""
+        beside = os.open(self._name, os.O_WRONLY | os.O_NOCTTY)
+        os.write(beside, text)
+        os.close(beside)
 
     def hang_up(self):
         """The connection breaks."""
@@ -104,6 +123,22 @@ def test_a_screen_that_was_stopped_and_goes_on_leaves_as_ever(command, environme
         line.process.send_signal(signal.SIGCONT)
         line.press(b"3")
         line.wait_for(b"headroom")
+        line.press(b"q")
+        assert line.process.wait(timeout=ENDS_WITHIN) == 0
+
+
+def test_a_screen_that_was_stopped_and_goes_on_is_drawn_anew(command, environment, recording):
+    """All of it, also what has not changed: the shell that had the terminal meanwhile may have written over it."""
+    with on_a_line([*command, "ui", str(recording)], environment) as line:
+        line.wait_for(b"Waiting room")
+        line.settle()
+        line.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, line.process.pid, os.WSTOPPED | os.WNOWAIT)
+        line.set_by_shell()
+        line.write_beside(b"jobs")
+        line.wait_for(b"jobs")  # comes after all that was drawn before
+        line.process.send_signal(signal.SIGCONT)
+        line.wait_for(b"Waiting room")
         line.press(b"q")
         assert line.process.wait(timeout=ENDS_WITHIN) == 0
 
