@@ -56,7 +56,10 @@ class Line:
     def settle(self):
         """Until nothing was drawn for a second."""
         with self._told:
-            assert self._told.wait_for(lambda: not self._told.wait(1), ENDS_WITHIN)
+            for _ in range(10 * ENDS_WITHIN):
+                if not self._told.wait(1):
+                    return
+        raise AssertionError(f"it went on drawing: {self._drawn[-2000:]!r}")
 
     def press(self, key):
         """Send a key."""
