@@ -67,16 +67,26 @@ class TerminalDriver(LinuxDriver):
         super().__init__(app, **options)
         hang_up = partial(app.call_later, app.exit, None, 128 + signal.SIGHUP)
         self._file = cast("Any", LastingFile(cast("IO[str]", sys.__stderr__), hang_up))
+        self._resting = True
+        """The terminal is not ours yet, or is a shell's until the screen is resumed."""
+
+    def suspend_application_mode(self) -> None:
+        """Give the terminal to a shell for the time being."""
+        super().suspend_application_mode()
+        self._resting = True
 
     def start_application_mode(self) -> None:
-        """Take the terminal, unless it is ours.
+        """Take the terminal, unless it is ours, or was and has been left.
 
-        SIGCONT asks for this too, and it comes with every hang-up and from whoever stopped the process: a second
+        SIGCONT asks for this too, and it comes with every hang-up and from whoever stopped the process: another
         thread that reads keys would then outlive the screen. Meanwhile a shell may have written on the terminal and set
         it anew, so all is drawn once more.
         """
-        if self._key_thread is None or not self._key_thread.is_alive():
+        if self._resting:
             super().start_application_mode()  # type: ignore[no-untyped-call] # Textual gives it no types
+            self._resting = not self._reads_keys()  # in the background it is not ours yet
+            return
+        if not self._reads_keys():
             return
         if self._writer_thread is not None and self._is_ours():
             self._set_keys()
@@ -84,6 +94,9 @@ class TerminalDriver(LinuxDriver):
             self._enable_bracketed_paste()
             self._enable_mouse_support()
         self._app.post_message(self.SignalResume())
+
+    def _reads_keys(self) -> bool:
+        return self._key_thread is not None and self._key_thread.is_alive()
 
     def _is_ours(self) -> bool:
         """Whether the terminal's keys come to us; whoever sets it without is stopped."""

@@ -11,8 +11,9 @@ import termios
 import threading
 
 import pytest
+from textual.drivers.linux_driver import LinuxDriver
 
-from ui.app.driver import LastingFile
+from ui.app.driver import LastingFile, TerminalDriver
 
 ENDS_WITHIN = 120
 """Seconds; a screen that hangs never ends, one on a busy machine takes its time."""
@@ -144,6 +145,31 @@ def test_a_screen_that_was_stopped_and_goes_on_is_drawn_anew(command, environmen
         line.wait_for(b"Waiting room")
         line.press(b"q")
         assert line.process.wait(timeout=ENDS_WITHIN) == 0
+
+
+def test_a_screen_that_has_left_its_terminal_does_not_take_it_again(monkeypatch):
+    """SIGCONT may come while the process ends: no thread begins then that would keep it."""
+    begun = []
+
+    class Thread:
+        def is_alive(self):
+            return begun[-1] == "reads"
+
+    class Stub(TerminalDriver):
+        def __init__(self):
+            self._resting = True
+            self._key_thread = Thread()
+
+    monkeypatch.setattr(LinuxDriver, "start_application_mode", lambda _: begun.append("reads"))
+    monkeypatch.setattr(LinuxDriver, "suspend_application_mode", lambda _: begun.append("rests"))
+    driver = Stub()
+    driver.start_application_mode()
+    driver.suspend_application_mode()
+    driver.start_application_mode()
+    assert begun == ["reads", "rests", "reads"]
+    begun.append("left")
+    driver.start_application_mode()
+    assert begun[-1] == "left"
 
 
 def test_what_is_written_to_a_lost_terminal_goes_nowhere():
