@@ -24,6 +24,8 @@ STATEMENTS = {
 }
 SMALL = {"knob_changes", "losses", "smoke", "pruned", "runs", "alarms", "cursors"}
 """Tables that do not grow with the decisions of a run."""
+WHOLE = {"ui.view.beside.REQUESTS_SQL"}
+"""What reads all of one run: two runs are joined by the ids of their requests; its reader then waits ten times as long."""
 LARGE = ("passes", "decisions", "requests", "repeats", "steps", "retractions", "loads")
 
 
@@ -46,7 +48,7 @@ def test_no_statement_reads_a_growing_table_from_end_to_end(recording, name):
     assert [step for step in steps if step.startswith("SCAN ") and step.split()[1] in large] == []
     # Of a key that begins with the run, the least and the greatest are found at its ends.
     of_run = [step for step in steps if step.endswith("PRIMARY KEY (run=?)") and step.split()[1] in large]
-    assert all(re.search(r"(min|max)\(|ORDER BY number( DESC)? LIMIT 1", sql) for _ in of_run)
+    assert name in WHOLE or all(re.search(r"(min|max)\(|ORDER BY number( DESC)? LIMIT 1", sql) for _ in of_run)
 
 
 def test_the_statements_were_found():
