@@ -25,7 +25,7 @@ STATEMENTS = {
 SMALL = {"knob_changes", "losses", "smoke", "pruned", "runs", "alarms", "cursors"}
 """Tables that do not grow with the decisions of a run."""
 WHOLE = {"ui.view.beside.REQUESTS_SQL"}
-"""What reads all of one run: two runs are joined by the ids of their requests; its reader then waits ten times as long."""
+"""What reads all of one run: two runs are joined by their requests' ids; the reader then waits ten times as long."""
 LARGE = ("passes", "decisions", "requests", "repeats", "steps", "retractions", "loads")
 
 
