@@ -41,6 +41,8 @@ class Batch(msgspec.Struct, frozen=True):
 
 Pair = tuple[int | None, int | None]
 """The places of the batches of a row, left and right; None where there is none."""
+Gap = tuple[tuple[int, int], tuple[int, int]]
+"""A stretch of places of the left side and one of the right, each from its first to behind its last."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -93,44 +95,38 @@ def _told_otherwise(left: Batch, right: Batch, *, whole: bool) -> bool:
 
 def align(left: Sequence[Batch], right: Sequence[Batch]) -> list[Pair]:
     """The rows of two runs as places, each side in the order of its passes, which is that of their times."""
+    pairs = _paired(left, right)
     rows: list[Pair] = []
-    done = 0, 0
-    for i, j in [*_paired(left, right), (len(left), len(right))]:
-        rows += _between(left, right, (done[0], i), (done[1], j))
-        if i < len(left):
-            rows.append((i, j))
-        done = i + 1, j + 1
+    for (lefts, rights), pair in zip(_gaps(pairs, (0, len(left)), (0, len(right))), [*pairs, None], strict=True):
+        rows += _between(left, right, lefts, rights)
+        if pair is not None:
+            rows.append(pair)
     return rows
 
 
 def _paired(left: Sequence[Batch], right: Sequence[Batch]) -> list[tuple[int, int]]:
-    """The places that go together, in order on both sides."""
-    pairs: list[tuple[int, int]] = []
-    done = 0, 0
-    for i, j in [*_same(left, right), (len(left), len(right))]:
-        pairs += _near(left, right, (done[0], i), (done[1], j))
-        if i < len(left):
-            pairs.append((i, j))
-        done = i + 1, j + 1
-    return pairs
+    """The places that go together, in order on both sides.
 
-
-def _near(
-    left: Sequence[Batch], right: Sequence[Batch], of_left: tuple[int, int], of_right: tuple[int, int]
-) -> list[tuple[int, int]]:
-    """Among stretches of both sides, nearest pairs, then those of what is left between them, until none is near."""
-    pairs = []
-    todo = [(of_left, of_right)]
+    The same members first, then nearest pairs among what is left between those that are found, until none is near.
+    """
+    pairs = list(_same(left, right))
+    todo = list(_gaps(pairs, (0, len(left)), (0, len(right))))
     while todo:
         lefts, rights = todo.pop()
-        done = lefts[0], rights[0]
         found = list(_nearest(left, right, lefts, rights))
         pairs += found
         if found:
-            for i, j in [*found, (lefts[1], rights[1])]:
-                todo.append(((done[0], i), (done[1], j)))
-                done = i + 1, j + 1
+            todo += _gaps(found, lefts, rights)
     return sorted(pairs)
+
+
+def _gaps(pairs: Sequence[tuple[int, int]], lefts: tuple[int, int], rights: tuple[int, int]) -> Iterator[Gap]:
+    """Of stretches of both sides, what is before, between and behind pairs that are in order."""
+    i, j = lefts[0], rights[0]
+    for one, other in pairs:
+        yield (i, one), (j, other)
+        i, j = one + 1, other + 1
+    yield (i, lefts[1]), (j, rights[1])
 
 
 def _same(left: Sequence[Batch], right: Sequence[Batch]) -> Iterator[tuple[int, int]]:
