@@ -18,7 +18,7 @@ from ui.app.batches import CURSOR_COMMANDS
 from ui.app.beside_lines import OpenedLine, legend, opened_lines, parted_words, row_line, scale_of, time_of
 from ui.app.colours import BAD, DIM, STRONG, WARN
 from ui.app.command import Command, bindings
-from ui.app.lines import Lines
+from ui.app.lines import HoldsLines, Lines
 from ui.app.panels.words import value_of
 from ui.view.beside import Beside, Opening
 
@@ -55,20 +55,13 @@ class Heard(Message):
 class BesideRows(Lines):
     """The rows of both runs."""
 
-    class At(Message):
+    class Moved(Lines.Moved):
         """The cursor came to another row."""
 
     def __init__(self) -> None:
         super().__init__(id="beside-rows")
         self.beside: Beside | None = None
         self._scale = 1
-
-    def move(self, to: int) -> None:
-        """The operator moves the cursor."""
-        before = self.cursor
-        super().move(to)
-        if self.cursor != before:
-            self.post_message(self.At())
 
     def take(self, beside: Beside) -> None:
         """Show these."""
@@ -103,7 +96,7 @@ class OpenedRows(Lines):
         return self.rows[index].content.truncate(width, ellipsis=True)
 
 
-class BesideScreen(ModalScreen[None]):
+class BesideScreen(HoldsLines, ModalScreen[None]):
     """The screen of two runs."""
 
     KEYS: ClassVar[tuple[Command, ...]] = (
@@ -130,6 +123,8 @@ class BesideScreen(ModalScreen[None]):
     BesideScreen #opened { height: 2fr; min-height: 5; }
     BesideScreen #opened:focus-within { height: 4fr; }
     """
+
+    lines: OpenedRows
 
     def __init__(self, reader: BesideReading) -> None:
         super().__init__()
@@ -230,14 +225,15 @@ class BesideScreen(ModalScreen[None]):
     # keys
 
     @property
-    def _part(self) -> Lines:
+    def in_hand(self) -> Lines:
+        """The part that has the focus."""
         return self.lines if self.lines.has_focus else self.rows
 
     def on_lines_moved(self, event: Lines.Moved) -> None:
         """Nobody else needs to know."""
         event.stop()
 
-    def on_beside_rows_at(self) -> None:
+    def on_beside_rows_moved(self) -> None:
         """Open the row."""
         self.lines.changed(0)
         self._moved()
@@ -246,18 +242,6 @@ class BesideScreen(ModalScreen[None]):
         """A second click does what Enter does."""
         event.stop()
         self.action_gates()
-
-    def action_cursor(self, by: int) -> None:
-        """Move by lines."""
-        self._part.move(self._part.cursor + by)
-
-    def action_cursor_page(self, by: int) -> None:
-        """Move by a page."""
-        self._part.move(self._part.cursor + by * self._part.page)
-
-    def action_cursor_end(self, by: int) -> None:
-        """Move to the first or the last line."""
-        self._part.move(0 if by < 0 else self._part.count - 1)
 
     def action_parting(self, by: int) -> None:
         """To the next row that parts, or the one before."""

@@ -28,17 +28,22 @@ class HoldsLines:
 
     lines: Lines
 
+    @property
+    def in_hand(self) -> Lines:
+        """The lines whose cursor the commands move; whoever holds several says which."""
+        return self.lines
+
     def action_cursor(self, by: int) -> None:
         """Move by lines."""
-        self.lines.move(self.lines.cursor + by)
+        self.in_hand.move(self.in_hand.cursor + by)
 
     def action_cursor_page(self, by: int) -> None:
         """Move by a page."""
-        self.lines.move(self.lines.cursor + by * self.lines.page)
+        self.in_hand.move(self.in_hand.cursor + by * self.in_hand.page)
 
     def action_cursor_end(self, by: int) -> None:
         """Move to the first or the last line."""
-        self.lines.move(0 if by < 0 else self.lines.count - 1)
+        self.in_hand.move(0 if by < 0 else self.in_hand.count - 1)
 
 
 class Lines(ScrollView, can_focus=True, inherit_bindings=False):
