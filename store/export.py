@@ -62,7 +62,7 @@ def export(database: Path, folder: Path, *, form: str = "parquet", run: str | No
         _pyarrow()
     files = {name: folder / f"{name}.{form}" for name in EXPORTED}
     # Those of the other form too: who reads the folder would not know which belong together.
-    there = [path.name for path in files.values() for path in (path, *_in_other_forms(path)) if path.exists()]
+    there = [name for table in EXPORTED for each in FORMATS if (folder / (name := f"{table}.{each}")).exists()]
     if there:
         raise UsageError(f"{folder} holds {', '.join(there[:3])} already; name another folder or remove them")
     connection = open_for_reading(database)
@@ -76,11 +76,6 @@ def export(database: Path, folder: Path, *, form: str = "parquet", run: str | No
             return tuple(_export_table(connection, name, files[name], form, runs) for name in EXPORTED)
     finally:
         connection.close()
-
-
-def _in_other_forms(file: Path) -> list[Path]:
-    """The files that the same table has in other forms."""
-    return [other for form in FORMATS if (other := file.with_suffix(f".{form}")) != file]
 
 
 def _export_table(
