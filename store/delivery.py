@@ -244,9 +244,8 @@ def _why_unanswered(error: Exception) -> str:
         inner = inner.__cause__ or inner.__context__
     if inner is None or not url:
         return f"{type(error).__name__}: {error}"
-    return (
-        f"{urlsplit(url)._replace(netloc=urlsplit(url).netloc.rpartition('@')[2], query='').geturl()}: {inner.strerror}"
-    )
+    parts = urlsplit(url)
+    return f"{parts._replace(netloc=parts.netloc.rpartition('@')[2], query='').geturl()}: {inner.strerror}"
 
 
 def _one_line(text: str) -> str:
