@@ -85,20 +85,20 @@ def check_requests(requests: Sequence[Request]) -> None:
     """Raise InputError for a request with a negative length or nothing to compute, or more loaded than its prefix."""
     for index, request in enumerate(requests):
         if request.prefix < 0 or request.extend < 1 or request.loaded < 0:
-            raise InputError(
-                f"request {index}: prefix {shown(request.prefix)}, extend {shown(request.extend)}, loaded "
-                f"{shown(request.loaded)}; "
-                "prefix and loaded must be at least 0 and extend at least 1"
-            )
+            raise _out_of_bounds(index, request, "prefix and loaded must be at least 0 and extend at least 1")
         if max(request) > MOST:
-            raise InputError(
-                f"request {index}: prefix {shown(request.prefix)}, extend {shown(request.extend)}, loaded "
-                f"{shown(request.loaded)}; each must be at most {MOST} tokens"
-            )
+            raise _out_of_bounds(index, request, f"each must be at most {MOST} tokens")
         if request.loaded > request.prefix:
             raise InputError(
                 f"request {index}: loaded {request.loaded} exceeds its prefix {request.prefix}; count loads as prefix"
             )
+
+
+def _out_of_bounds(index: int, request: Request, bounds: str) -> InputError:
+    return InputError(
+        f"request {index}: prefix {shown(request.prefix)}, extend {shown(request.extend)}, loaded "
+        f"{shown(request.loaded)}; {bounds}"
+    )
 
 
 def takes_dense_sparse_path(geometry: Geometry, context: RunContext, longest: int, total: int) -> bool:
