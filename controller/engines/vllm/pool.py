@@ -79,10 +79,10 @@ class KvPool:
 
 def _short(need: int, watermark: int, reserved: int, free: int, page: int) -> Shortage | None:
     """Name the least that would have been enough to refuse it: the pool, then the watermark, then what is reserved."""
-    if need + watermark + reserved <= free:
-        return None
     if need > free:
         return Shortage(Reason.POOL, need * page, free * page)
     if need + watermark > free:
         return Shortage(Reason.WATERMARK, (need + watermark) * page, free * page)
-    return Shortage(Reason.RESERVED, (need + watermark + reserved) * page, free * page)
+    if need + watermark + reserved > free:
+        return Shortage(Reason.RESERVED, (need + watermark + reserved) * page, free * page)
+    return None
