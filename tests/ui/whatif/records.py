@@ -12,6 +12,7 @@ from controller.recorder import Recorder
 from controller.run_directory import RunDirectory
 from estimator import BatchEstimator, RunContext, model
 from store.collect import collect_run
+from tests.controller.replay.small_engine import ask
 
 STEPS = StepTimeModel(
     name="test", basis="made up", prefill_overhead_ns=500, decode_overhead_ns=100, token_fs=10**9, pair_fs=10**6,
@@ -68,6 +69,16 @@ def record(folder: Path, workload: Workload, *, name="one", knobs=None, progress
 def served(requests, block=4):
     """A workload of requests that stand in a list."""
     return Workload(name="test", block_tokens=block, requests=iter(requests))
+
+
+def many(count=60, every=4_000):
+    """Requests that come a little too fast for batches of one."""
+    return [ask(number, 20, 1, at=number * every) for number in range(count)]
+
+
+def database_of(run):
+    """A run's database."""
+    return run.path / "glassgate.db"
 
 
 def record_again(folder: Path, trace: Path, **more):

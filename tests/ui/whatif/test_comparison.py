@@ -5,12 +5,10 @@ import json
 
 import pytest
 
-from controller.engines.replay import KnobsAt, agent_sessions
 from controller.knobs import Knobs
 from controller.limits import Setting
 from estimator.errors import FidelityError, InputError, KnobError
-from tests.controller.replay.small_engine import ask
-from tests.ui.whatif.records import decided, estimator, record, served
+from tests.ui.whatif.records import database_of, decided, many, record, served
 from ui.whatif.comparison import compare, preview
 from ui.whatif.fidelity import Fidelity, fidelity_of
 from ui.whatif.happened import read_happened
@@ -19,36 +17,6 @@ from ui.whatif.recorded import read_recorded
 from ui.whatif.side_by_side import remarks
 from ui.whatif.span import read_span
 from ui.whatif.steps import steps_of
-
-SESSIONS = {"seed": 3, "sessions": 12, "sessions_per_second": 0.3, "max_context_tokens": 30_000}
-
-
-def many(count=60, every=4_000):
-    """Requests that come a little too fast for batches of one."""
-    return [ask(number, 20, 1, at=number * every) for number in range(count)]
-
-
-def database_of(run):
-    """A run's database."""
-    return run.path / "glassgate.db"
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """Two minutes of requests served one at a time."""
-    knobs = Knobs(page_size=4, chunked_prefill_size=64, max_requests=1)
-    return record(tmp_path_factory.mktemp("runs"), served(many()), knobs=knobs, device_tokens=4_000)
-
-
-@pytest.fixture(scope="module")
-def sessions(tmp_path_factory):
-    """A run with a model, host hits and knobs turned on the way."""
-    knobs = Knobs.parse({"page_size": 64, "max_buffer_bytes": "600MiB", "chunked_prefill_size": 4096})
-    return record(
-        tmp_path_factory.mktemp("runs"), agent_sessions(**SESSIONS), knobs=knobs, device_tokens=60_000,
-        host_tokens=200_000, estimator=estimator(knobs), ranks_model="llama-3.1-8b",
-        changes=[KnobsAt(at * 10**9, 0, {"max_requests": most}, "ann") for at, most in ((100, 2), (200, 3))],
-    )  # fmt: skip
 
 
 def test_without_changes_there_is_one_replay_and_nothing_parts(run):

@@ -8,32 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.engines.replay import KnobsAt, agent_sessions
-from controller.knobs import Knobs
 from estimator.errors import GlassgateError, NotFoundError
-from tests.ui.whatif.records import estimator, record, served
-from tests.ui.whatif.test_comparison import SESSIONS, database_of, many
+from tests.ui.whatif.records import database_of
 from ui.whatif.comparison import preview
 from ui.whatif.process import READING, PreviewProcess
 from ui.whatif.side_by_side import side_by_side
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """Two minutes of requests served one at a time."""
-    knobs = Knobs(page_size=4, chunked_prefill_size=64, max_requests=1)
-    return record(tmp_path_factory.mktemp("runs"), served(many()), knobs=knobs, device_tokens=4_000)
-
-
-@pytest.fixture(scope="module")
-def sessions(tmp_path_factory):
-    """A run with a model, host hits and knobs turned on the way."""
-    knobs = Knobs.parse({"page_size": 64, "max_buffer_bytes": "600MiB", "chunked_prefill_size": 4096})
-    return record(
-        tmp_path_factory.mktemp("runs"), agent_sessions(**SESSIONS), knobs=knobs, device_tokens=60_000,
-        host_tokens=200_000, estimator=estimator(knobs), ranks_model="llama-3.1-8b",
-        changes=[KnobsAt(at * 10**9, 0, {"max_requests": most}, "ann") for at, most in ((100, 2), (200, 3))],
-    )  # fmt: skip
 
 
 def waited(process):
