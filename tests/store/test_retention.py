@@ -40,6 +40,13 @@ def recorded(world, database, name="run-1", passes=200, *, wall_ns=BEGAN_NS, end
     return engine
 
 
+def serve(engine, number):
+    """One request that comes, is admitted and is served within the millisecond of its number."""
+    engine.arrive(f"r{number}", number, 100)
+    engine.step(number + 0.5)
+    engine.finish(f"r{number}", number + 0.7)
+
+
 def counts(database):
     """Rows by table."""
     names = ("passes", "decisions", "requests", "repeats", "steps", "knobs", "runs", "cursors", "pruned")
@@ -143,9 +150,7 @@ def test_ranks_are_shortened_alike(database, world):
     for rank in (0, 1):
         engine = world("run-1")
         for number in range(2000):
-            engine.arrive(f"r{number}", number, 100)
-            engine.step(number + 0.5)
-            engine.finish(f"r{number}", number + 0.7)
+            serve(engine, number)
         with Ingest(database, "run-1", rank) as ingest:
             ingest.feed(engine.frames())
     prune(database, max_bytes=database.stat().st_size * 2 // 3)
@@ -222,9 +227,7 @@ def test_recording_keeps_the_database_within_its_bound(database, world):
     """An ingest with a bound keeps the database below it as it grows, by dropping the oldest passes."""
     engine = world()
     for number in range(3000):
-        engine.arrive(f"r{number}", number, 100)
-        engine.step(number + 0.5)
-        engine.finish(f"r{number}", number + 0.7)
+        serve(engine, number)
     frames = engine.frames()
     bound = 700_000
     with Ingest(database, "run-1", retention=Retention(max_bytes=bound)) as ingest:
@@ -243,9 +246,7 @@ def test_new_records_come_in_between_stretches_of_pruning(database, world, monke
     monkeypatch.setattr("store.pruning._STEP_PASSES", 50)
     engine = world()
     for number in range(4000):
-        engine.arrive(f"r{number}", number, 100)
-        engine.step(number + 0.5)
-        engine.finish(f"r{number}", number + 0.7)
+        serve(engine, number)
     frames = engine.frames()
     bound, between = 900_000, 0
     with Ingest(database, "run-1", retention=Retention(max_bytes=bound)) as ingest:
@@ -270,9 +271,7 @@ def test_ids_of_pruned_requests_never_fill_a_small_database(database, world):
     bound = 500_000
     with Ingest(database, "run-1", retention=Retention(max_bytes=bound)) as ingest:
         for number in range(12_000):
-            engine.arrive(f"r{number}", number, 100)
-            engine.step(number + 0.5)
-            engine.finish(f"r{number}", number + 0.7)
+            serve(engine, number)
             if number % 500 == 499:
                 ingest.feed(engine.frames()[ingest.cursor.seq if ingest.cursor else 0 :])
         remembered, most = (
