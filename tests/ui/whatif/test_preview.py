@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from estimator.errors import GlassgateError, NotFoundError
+from tests.store.engines import wait_until
 from tests.ui.whatif.records import database_of
 from ui.whatif.comparison import preview
 from ui.whatif.process import READING, PreviewProcess
@@ -17,29 +18,27 @@ from ui.whatif.side_by_side import side_by_side
 
 def waited(process):
     """What a preview process comes to, asked again and again as a screen would."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+
+    def answered():
         began = time.perf_counter()
         found = process.poll()
         assert time.perf_counter() - began < 5  # never for the length of a replay
-        if found is not None:
-            return found
-        time.sleep(0.02)
-    raise TimeoutError
+        return found is not None
+
+    wait_until(answered)
+    return process.poll()
 
 
-def ended(pid):
-    """Whether a process ends soon; one that nobody has waited for yet has ended."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+def wait_for_end(pid):
+    """Wait until a process has ended; one that nobody has waited for yet has."""
+
+    def ended():
         try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
         except FileNotFoundError:
             return True
-        if state == "Z":
-            return True
-        time.sleep(0.02)
-    return False
+
+    wait_until(ended)
 
 
 def test_a_preview_is_made_in_a_process_of_its_own(sessions):
@@ -50,7 +49,7 @@ def test_a_preview_is_made_in_a_process_of_its_own(sessions):
     assert found.changed == wanted.changed
     assert found.fidelity == wanted.fidelity
     assert process.poll() is found
-    assert ended(process._process.pid)
+    wait_for_end(process._process.pid)
 
 
 def test_a_preview_that_cannot_be_says_why(sessions):
@@ -64,7 +63,7 @@ def test_a_preview_may_be_stopped(sessions):
     process = PreviewProcess(database_of(sessions), None, {"max_requests": 1})
     process.stop()
     assert str(process.poll()) == "the preview was stopped"
-    assert ended(process._process.pid)
+    wait_for_end(process._process.pid)
     killed = PreviewProcess(database_of(sessions), None, {"max_requests": 1})
     os.kill(killed._process.pid, 9)
     found = waited(killed)
@@ -101,7 +100,7 @@ def test_a_preview_can_be_asked_for_where_streams_are_not_files(sessions, monkey
     monkeypatch.setattr(sys, stream, type("Taken", (), {"fileno": lambda _: -1, "write": lambda *_: 0})())
     process = PreviewProcess(database_of(sessions), None, {"max_requests": 1})
     process.stop()
-    assert ended(process._process.pid)
+    wait_for_end(process._process.pid)
 
 
 def test_a_preview_of_a_rank_is_of_that_rank(sessions):
@@ -131,7 +130,7 @@ def test_a_preview_ends_with_whoever_asked_for_it_however_that_ends(sessions, tm
         pid = int(asking.stdout.readline())
         os.kill(asking.pid, 9)
         asking.wait()
-        assert ended(pid)
+        wait_for_end(pid)
 
 
 def test_side_by_side_says_what_is_better_and_what_the_peak_is_held_against(run):
