@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_BYTES: Final = 10 << 30
 """The size a database is kept below unless told otherwise."""
+LEAST_MAX_BYTES: Final = 1 << 20
+"""Below this hardly anything would stay beside the tables themselves, so nobody who records means it."""
 _HIGH_WATER: Final = 0.97
 """Pruning for size begins at this part of the bound, so that it need not hold new records up."""
 _SLICE_SECONDS: Final = 0.1

@@ -11,6 +11,7 @@ import click
 
 from controller.knobs import KNOB_SPECS, KnobSpec
 from estimator.errors import shown
+from store.words import size
 
 _MOST_DIGITS: Final = 20
 _METAVARS: Final = {"bytes": "SIZE|off", "limit": "N|off", "switch": "on|off", "int": "N"}
@@ -86,9 +87,12 @@ class Finite(click.FloatRange):
 
 
 class Bytes(click.ParamType[Any]):
-    """A size in bytes, such as 500MiB, 10GiB or 1000000."""
+    """A size in bytes, such as 500MiB, 10GiB or 1000000, and no smaller than `least`."""
 
     name = "size"
+
+    def __init__(self, least: int = 0) -> None:
+        self._least = least
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The size in bytes."""
@@ -97,7 +101,10 @@ class Bytes(click.ParamType[Any]):
         read = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
         if read is None or len(read[1]) > _MOST_DIGITS:
             self.fail(f"{shown(value)} is no size; write for instance 500MiB or 10GiB", param, ctx)
-        return int(float(read[1]) * _UNITS[read[2].upper()])
+        found = int(float(read[1]) * _UNITS[read[2].upper()])
+        if found < self._least:
+            self.fail(f"{shown(value)} is less than {size(self._least)}; write that or more", param, ctx)
+        return found
 
 
 class Size(click.ParamType[Any]):

@@ -139,6 +139,7 @@ def test_a_second_collector_is_refused(glassgate: Run, recorded: RunDirectory):
         ((".", "--prometheus", "here"), 2, "which is no HOST:PORT"),
         ((".", "--forget", "sqlite"), 2, "'sqlite' is not one of"),
         ((".", "--shutdown-seconds", "0"), 2, "0.0 is not in the range"),
+        ((".", "--max-size", "0"), 2, "'0' is less than 1.00 MiB; write that or more"),
         ((), 2, "Missing argument"),
     ],
 )

@@ -13,3 +13,10 @@ def test_what_is_no_size_is_refused_in_short_words(kind, text: str):
     with pytest.raises(click.BadParameter) as refused:
         kind.convert(text, None, None)
     assert len(refused.value.format_message()) < 300
+
+
+def test_a_size_below_the_least_is_refused_with_it():
+    """A size that keeps next to nothing is no slip that a record should pay for; the least itself is taken."""
+    with pytest.raises(click.BadParameter, match=r"'0' is less than 1\.00 MiB; write that or more"):
+        Bytes(least=1 << 20).convert("0", None, None)
+    assert Bytes(least=1 << 20).convert("1MiB", None, None) == 1 << 20

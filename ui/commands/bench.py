@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from estimator.errors import GlassgateError, UsageError
+from store.retention import LEAST_MAX_BYTES
 from ui.bench.curves import Point, curves
 from ui.bench.data import DataFile
 from ui.bench.figures import run_all
@@ -58,7 +59,7 @@ _QUICK_DECISIONS: Final = 20_000
 )
 @click.option(
     "--max-size",
-    type=Bytes(),
+    type=Bytes(least=LEAST_MAX_BYTES),
     metavar="SIZE",
     default=_SOAK_BYTES,
     help="What a soak's collector keeps its database below [default: 256 MiB].",

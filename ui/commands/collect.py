@@ -16,7 +16,7 @@ from controller.run_directory import RunDirectory, list_runs
 from estimator.errors import GlassgateError, RecordError, UsageError
 from store.follow import SHUTDOWN_SECONDS, Follower, Plan
 from store.otel_environment import check_environment
-from store.retention import DEFAULT_MAX_BYTES
+from store.retention import DEFAULT_MAX_BYTES, LEAST_MAX_BYTES
 from store.standing import SinkStanding, read_standings
 from store.words import counted, size
 from ui.cli import INTERRUPTED
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--max-size",
-    type=Bytes(),
+    type=Bytes(least=LEAST_MAX_BYTES),
     metavar="SIZE",
     default=DEFAULT_MAX_BYTES,
     help=f"Keep each database below this size by dropping the oldest [default: {size(DEFAULT_MAX_BYTES)}].",

@@ -70,6 +70,9 @@ def read_span(
     if since_ns > recorded.last_ns:
         long = duration(recorded.last_ns - recorded.start_ns)
         raise UsageError(f"the run lasted {long}, and the span would begin after that; give an earlier --since")
+    if until is not None and until_ns <= recorded.start_ns < recorded.last_ns:
+        long = duration(recorded.last_ns - recorded.start_ns)
+        raise UsageError(f"the run lasted {long}, and the span would end where it began; give a later --until")
     if since_ns > until_ns:
         raise UsageError(
             f"the span would begin {duration(since_ns - until_ns)} after its end; give --since before --until"

@@ -91,6 +91,12 @@ def test_a_stretch_that_ends_before_it_begins_is_refused(recorded):
         read_span(recorded, "+3m", "+2m")
 
 
+def test_a_stretch_before_the_run_is_refused(recorded):
+    """Moments before the run are its beginning, and between two of them there is nothing to replay."""
+    with pytest.raises(UsageError, match="and the span would end where it began; give a later --until"):
+        read_span(recorded, "99h", "98h")
+
+
 def test_a_stretch_without_a_batch_is_refused(recorded):
     """The error says how long the run lasted."""
     with pytest.raises(NotFoundError, match="no batch was formed in that span; the run lasted"):
