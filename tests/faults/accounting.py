@@ -160,6 +160,16 @@ def read_store(database: Path, run: str, rank: int = 0) -> Store:
     return Store({row[:2]: row[2:] for row in rows}, repeats, losses, place[0] if place else 0, doubled)
 
 
+def stored_end(database: Path) -> int:
+    """The number of the next frame of the one run in a database; 0 while it cannot be read."""
+    try:
+        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=5)) as connection:
+            row = connection.execute("SELECT seq FROM cursors").fetchone()
+    except sqlite3.OperationalError:
+        return 0
+    return row[0] if row else 0
+
+
 def balance(journal: Journal, store: Store, *, complete: bool = True) -> Balance:
     """Hold a store against the journal it came from; raise AssertionError where they do not agree.
 

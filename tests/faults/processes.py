@@ -18,7 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from controller.run_directory import RunDirectory
+from controller.journal import Cursor, write_cursor
+from controller.run_directory import ListedRun, RunDirectory, list_runs
+from tests.faults.accounting import stored_end
 from tests.faults.child import PRELOADED, Setup, begin, glassgate
 from tests.faults.engine import serve
 
@@ -90,6 +92,13 @@ class Child:
         self.wait(timeout)
         return self.out.read_text(errors="replace"), self.err.read_text(errors="replace")
 
+    def ended(self, *codes: int, timeout: float = PATIENCE_SECONDS) -> str:
+        """Wait for its end, which is with one of the codes (0 if none is given) and no traceback; its stderr."""
+        out, told = self.communicate(timeout)
+        assert self.returncode in (codes or (0,)), (self.returncode, out[-2000:], told[-2000:])
+        assert "Traceback" not in told, told
+        return told
+
     def __enter__(self) -> Self:
         return self
 
@@ -102,6 +111,7 @@ class Place:
 
     def __init__(self, path: Path, **more: str) -> None:
         self.path = path
+        path.mkdir(exist_ok=True)
         bare = {name: value for name, value in os.environ.items() if not name.startswith(("GLASSGATE", "OTEL_"))}
         self.environment = {
             **bare,
@@ -132,10 +142,19 @@ class Place:
     def say(self, *words: str, codes: tuple[int, ...] = (0,), **more: Any) -> subprocess.CompletedProcess[str]:
         """Run `glassgate` to its end, which is one of the codes and has no traceback."""
         process = self.start(*words, **more)
-        out, told = process.communicate()
-        assert process.returncode in codes, (words, process.returncode, out[-2000:], told[-2000:])
-        assert "Traceback" not in told, told
-        return subprocess.CompletedProcess(words, process.returncode or 0, out, told)
+        told = process.ended(*codes)
+        return subprocess.CompletedProcess(
+            words, process.returncode or 0, process.out.read_text(errors="replace"), told
+        )
+
+    def listed(self) -> list[ListedRun]:
+        """Every run begun here."""
+        return list_runs(self.runs) if self.runs.is_dir() else []
+
+    def first_run(self) -> RunDirectory:
+        """The run that a command begins, as soon as it is there."""
+        found: list[ListedRun] = until(self.listed, "the run")
+        return found[0].run
 
     def catch_up(self, run: Path, *more: str, **options: Any) -> dict[str, Any]:
         """Collect a run to its end, and where SQLite then stands."""
@@ -153,9 +172,9 @@ def limit(pid: int, limit_bytes: int | None) -> None:
 
 
 class Engine(Child):
-    """The engine of `engine.py` while it runs, and its run."""
+    """The engine of `engine.py` while it runs, and its run. With `hold` its journal keeps what has been collected."""
 
-    def __init__(self, place: Place, name: str = "run", **asked: Any) -> None:
+    def __init__(self, place: Place, name: str = "run", *, hold: bool = True, **asked: Any) -> None:
         self._stop, acknowledged = place.path / f"{name}.stop", place.path / f"{name}.acknowledged"
         self._acknowledged = acknowledged
         wanted = {"folder": str(place.runs), "name": name, "acknowledged": str(acknowledged), **asked}
@@ -165,6 +184,8 @@ class Engine(Child):
         )
         path = until(lambda: self.out.read_text().endswith("\n") and self.out.read_text(), "the engine")
         self.run = RunDirectory(path.strip())
+        if hold:
+            write_cursor(self.run.journal, "held", Cursor(0, 0, 0))
 
     @property
     def acknowledged(self) -> tuple[int, int]:
@@ -175,12 +196,19 @@ class Engine(Child):
             held = b""
         return struct.unpack("<QQ", held) if len(held) == 16 else (0, 0)
 
+    def goes_on(self, frames: int) -> None:
+        """Wait until it has appended more than so many frames more, written or lost."""
+        at = self.acknowledged[0]
+        until(lambda: self.acknowledged[0] > at + frames, "frames of the engine")
+
+    def ahead_of(self, database: Path) -> int:
+        """Frames that a database has not yet."""
+        return self.acknowledged[0] - stored_end(database)
+
     def end(self) -> str:
         """Let it end in good order; what it said on stderr."""
         self._stop.touch()
-        _, told = self.communicate()
-        assert self.returncode == 0, told
-        return told
+        return self.ended()
 
 
 class Screen:

@@ -3,7 +3,6 @@
 import json
 from contextlib import ExitStack
 
-from controller.journal import Cursor, write_cursor
 from tests.faults import plan
 from tests.faults.accounting import balance, read_journal, read_store
 from tests.faults.child import glassgate_with_jumping_clock
@@ -22,17 +21,12 @@ def test_clocks_that_jump(place):
     back_and_forth = [[20 + draw.randrange(380), draw.randrange(20 * _HOUR)] for _ in range(plan.rounds(0.5))]
     jumps = [*sorted(back_and_forth), [410, 20 * _HOUR], [420, 10 * _HOUR]]
     with ExitStack() as held:
-        engine = held.enter_context(
-            Engine(place, pause_ms=100, jumps=jumps, segment_bytes=1 << 14)
-        )  # fmt: skip
-        write_cursor(engine.run.journal, "held", Cursor(0, 0, 0))
+        engine = held.enter_context(Engine(place, pause_ms=100, jumps=jumps, segment_bytes=1 << 14))
         words = ["collect", str(engine.run.path), "--prometheus", "0"]
         collector = held.enter_context(place.child(glassgate_with_jumping_clock, plan.SEED, *words))
         until(lambda: engine.acknowledged[0] > 500, "frames")
         engine.end()
-        _, told = collector.communicate(timeout=120)
-        assert collector.returncode == 0, told
-        assert "Traceback" not in told
+        collector.ended(timeout=120)
         database = engine.run.path / "glassgate.db"
         found = balance(read_journal(engine.run.journal), read_store(database, "run"))
         losses = json.loads(place.say("query", "losses", "--limit", "10000", "--json").stdout)

@@ -9,11 +9,9 @@ from contextlib import ExitStack
 from random import Random
 from typing import Self
 
-from controller.journal import Cursor, write_cursor
 from tests.faults import plan
 from tests.faults.accounting import balance, read_journal, read_store
 from tests.faults.processes import Engine, until
-from tests.faults.test_disk_full import behind
 from tests.store.receivers import Receiver, free_port
 
 MOODS = ("refuses", "hangs", "answers garbage", "answers HTTP garbage", "answers 500", "redirects")
@@ -89,7 +87,6 @@ def test_an_endpoint_that_is_not_well(place):
     receivers: list[Receiver] = []
     with ExitStack() as held:
         engine = held.enter_context(Engine(place, pause_ms=200, segment_bytes=1 << 18))
-        write_cursor(engine.run.journal, "held", Cursor(0, 0, 0))
         database = engine.run.path / "glassgate.db"
         collector = held.enter_context(place.start("collect", str(engine.run.path), **endpoint))
         turns = plan.rounds(0.05)
@@ -97,9 +94,8 @@ def test_an_endpoint_that_is_not_well(place):
             with contextlib.nullcontext() if mood == "refuses" else Rude(port, mood, draw) as rude:
                 if rude is not None:
                     until(lambda: rude.accepted, "a try")
-                at = engine.acknowledged[0]
-                until(lambda: engine.acknowledged[0] > at + 100, "the engine")  # noqa: B023
-                until(lambda: behind(database, engine) < 100, "SQLite")
+                engine.goes_on(100)
+                until(lambda: engine.ahead_of(database) < 100, "SQLite")
                 assert collector.poll() is None
             tally.times += 1
             if draw.random() < 0.5:
@@ -108,10 +104,8 @@ def test_an_endpoint_that_is_not_well(place):
                 receivers.append(receiver)
         began = time.monotonic()
         collector.terminate()
-        _, told = collector.communicate()
+        collector.ended()
         took = time.monotonic() - began
-        assert collector.returncode == 0, told
-        assert "Traceback" not in told
         engine.end()
         with Receiver(port=port) as receiver:
             place.catch_up(engine.run.path, "--shutdown-seconds", "100", **endpoint)

@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.journal import Cursor, write_cursor
 from controller.liveness import is_held
-from controller.run_directory import list_runs
 from store.check import check
 from tests.faults import plan
-from tests.faults.accounting import Decisions, balance, is_prefix, read_journal, read_store
+from tests.faults.accounting import Decisions, balance, is_prefix, read_journal, read_store, stored_end
 from tests.faults.processes import Engine, Place, Screen, until
-from tests.faults.test_disk_full import stored_end
 from tests.store.receivers import Receiver
 
 REPLAY = ("replay", "--sessions", "25" if plan.LONG else "15", "--seed", "7", "--max-extend-tokens", "32768",
@@ -55,7 +52,6 @@ def test_a_killed_replay_engine(whole, tmp_path):
     )  # fmt: skip
     for number in plan.each_round():
         place = Place(tmp_path / str(number))
-        place.path.mkdir()
         with place.start(*REPLAY) as engine:
             if draw.random() < 0.2:
                 time.sleep(draw.random() * took)
@@ -67,7 +63,7 @@ def test_a_killed_replay_engine(whole, tmp_path):
                 )
                 time.sleep(draw.random() * 0.01)
             engine.kill()
-        found = list_runs(place.runs) if place.runs.is_dir() else []
+        found = place.listed()
         if not found:
             tally.count("killed before there was a run")
             tally.add(None)
@@ -97,7 +93,6 @@ def test_a_killed_collector(place):
         receiver = held.enter_context(Receiver())
         endpoint = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{receiver.port}/v1/traces"}
         engine = held.enter_context(Engine(place, pause_ms=200))
-        write_cursor(engine.run.journal, "held", Cursor(0, 0, 0))
         database = engine.run.path / "glassgate.db"
         for _ in plan.each_round():
             with place.start("collect", str(engine.run.path), **endpoint) as collector:
@@ -141,7 +136,7 @@ def test_a_killed_screen(place):
         "keys, killed in its start or within a second of showing the run; each time the database is checked",
     )  # fmt: skip
     with place.start(*REPLAY[:2], "1000000", *REPLAY[3:], "--pace", "5", "--max-requests", "8") as engine:
-        run = until(lambda: place.runs.is_dir() and list_runs(place.runs), "the run")[0].run
+        run = place.first_run()
         database = run.path / "glassgate.db"
         until(lambda: stored_end(database), "rows")
         for _ in plan.each_round():
@@ -161,8 +156,7 @@ def test_a_killed_screen(place):
             assert all(each.sound for each in check(database))
             assert engine.poll() is None
         engine.send_signal(signal.SIGINT)
-        _, told = engine.communicate()
-        assert engine.returncode == 130, told
+        engine.ended(130)
     journal, store = read_journal(run.journal), read_store(database, run.path.name)
     found = balance(journal, store)
     tally.decisions = found.decisions

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from controller.run_directory import RunDirectory, list_runs
+from controller.run_directory import RunDirectory
 from tests.faults import plan
 from tests.faults.accounting import balance, read_journal, read_store
 from tests.faults.child import ask_for_knobs
@@ -25,7 +25,7 @@ def changes_of(run: RunDirectory) -> list[Any]:
 
 def live_run(place: Place) -> RunDirectory:
     """The run of the replay, with its database."""
-    run = until(lambda: place.runs.is_dir() and list_runs(place.runs), "the run")[0].run
+    run = place.first_run()
     until((run.path / "glassgate.db").exists, "the database")
     return run
 
@@ -33,9 +33,7 @@ def live_run(place: Place) -> RunDirectory:
 def finish(engine: Child, run: RunDirectory, tally: plan.Tally) -> None:
     """End the run, and hold its knob changes and decisions in the store against those in the journal."""
     engine.send_signal(2)
-    _, told = engine.communicate()
-    assert engine.returncode == 130, told
-    assert "Traceback" not in told
+    engine.ended(130)
     journal, store = read_journal(run.journal), read_store(run.path / "glassgate.db", run.path.name)
     tally.decisions = balance(journal, store).decisions
     changes = changes_of(run)
