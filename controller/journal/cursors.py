@@ -4,12 +4,23 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
+
 from controller.journal.frames import Cursor
-from controller.whole_file import FOLDER_MODE, read_small, write_whole
+from controller.journal.segments import Count
+from controller.whole_file import FOLDER_MODE, read_json, write_whole
 from estimator.errors import RecordError, StorageError
 
 CURSOR_FOLDER = "cursors"
 _SINK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+
+
+class _Kept(msgspec.Struct):
+    """A cursor as its file holds it."""
+
+    segment: Count
+    offset: Count
+    seq: Count
 
 
 def write_cursor(folder: Path | str, sink: str, cursor: Cursor) -> None:
@@ -32,17 +43,16 @@ def read_cursor(folder: Path | str, sink: str) -> Cursor | None:
     """Return the kept place of a sink, None if it has none; raise RecordError if the file is not a cursor."""
     path = _cursor_path(folder, sink)
     try:
-        fields = json.loads(read_small(path))
-        cursor = Cursor(fields["segment"], fields["offset"], fields["seq"])
+        kept = read_json(path, _Kept)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise RecordError(f"cursor {path} cannot be read: {error.strerror}; mend its permissions") from None
-    except (ValueError, TypeError, KeyError, RecursionError):
-        cursor = Cursor(-1, 0, 0)
-    if not all(type(value) is int and 0 <= value < 1 << 63 for value in cursor):
-        raise RecordError(f"cursor {path} is not a cursor; remove it and the sink reads the journal from its start")
-    return cursor
+    except msgspec.DecodeError:
+        raise RecordError(
+            f"cursor {path} is not a cursor; remove it and the sink reads the journal from its start"
+        ) from None
+    return Cursor(kept.segment, kept.offset, kept.seq)
 
 
 def read_cursors(folder: Path | str) -> dict[str, Cursor]:
