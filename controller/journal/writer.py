@@ -13,7 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from controller.journal.at_once import write_at_once
 from controller.journal.frames import (
     DATA,
     FORMAT,
@@ -89,8 +88,11 @@ class JournalWriter:
         self._slow_appends = 0
         self._losses = LossLedger()
         self._retention = Retention(self._folder, max_bytes)
-        # An engine has other threads, which must not hold an append up.
-        self._write = write_at_once if self._lose_when_slow else os.write
+        self._write: Callable[[int, bytes], int] = os.write
+        if self._lose_when_slow:  # an engine has other threads, which must not hold an append up
+            from controller.journal.at_once import write_at_once  # noqa: PLC0415 - a reader needs no ctypes
+
+            self._write = write_at_once
         self._descriptor = -1
         # Of the current segment: its number, its size, the size reserved for it, and the size up to which an append is
         # plain (-1 when something is to be done first).
