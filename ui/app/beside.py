@@ -173,8 +173,9 @@ class BesideScreen(HoldsLines, ModalScreen[None]):
         at_ns = None if first or self.beside is None else self.beside.rows[self.rows.cursor].start_ns
         self.beside = event.told
         self.rows.take(event.told)
-        self._draw_said()
+        self._draw_said(event.told)
         if not event.told.rows:
+            self._draw_place(event.told)
             return
         place = 0 if at_ns is None else bisect_left(event.told.rows, at_ns, key=lambda row: row.start_ns)
         if first and event.told.parting:
@@ -182,7 +183,7 @@ class BesideScreen(HoldsLines, ModalScreen[None]):
         self.rows.changed(min(place, self.rows.count - 1))
         if first:
             self.call_after_refresh(self._show_around)
-        self._moved()
+        self._moved(event.told)
 
     def on_resize(self) -> None:
         """What fits is another."""
@@ -190,15 +191,17 @@ class BesideScreen(HoldsLines, ModalScreen[None]):
 
     def _redraw(self) -> None:
         if self.beside is not None:
-            self._draw_said()
+            self._draw_said(self.beside)
+            self._draw_place(self.beside)
         self._draw_opened()
 
-    def _draw_said(self) -> None:
-        beside = self.beside
-        if beside is None:
-            return
+    def _draw_said(self, beside: Beside) -> None:
+        """What is to be said of both; it is the same wherever the cursor is."""
         self._said.update(_said(beside))
-        self._columns.update(legend(beside, self.rows.width or 78))
+
+    def _draw_place(self, beside: Beside) -> None:
+        """The columns, and which row the cursor is on."""
+        self._columns.update(legend(beside, self.rows.width or 78), layout=False)
         cursor = self.rows.cursor
         after = bisect_right(beside.parting, cursor)
         where = f"{after:,} of {counted(len(beside.parting), 'row')} that part" if beside.parting else "no row parts"
@@ -206,10 +209,10 @@ class BesideScreen(HoldsLines, ModalScreen[None]):
             f"row {cursor + 1:,} of {len(beside.rows):,}  {where}" if beside.rows else ""
         )
 
-    def _moved(self) -> None:
+    def _moved(self, beside: Beside) -> None:
         """Another row is under the cursor: open it."""
         self.shown = frozenset()
-        self._draw_said()
+        self._draw_place(beside)
         self._reader.open(self.rows.cursor)
 
     def _draw_opened(self) -> None:
@@ -236,7 +239,8 @@ class BesideScreen(HoldsLines, ModalScreen[None]):
     def on_beside_rows_moved(self) -> None:
         """Open the row."""
         self.lines.changed(0)
-        self._moved()
+        if self.beside is not None:
+            self._moved(self.beside)
 
     def on_lines_chosen(self, event: Lines.Chosen) -> None:
         """A second click does what Enter does."""
