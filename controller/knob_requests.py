@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from controller.whole_file import FOLDER_MODE, decode_json, write_whole
+from controller.whole_file import FOLDER_MODE, decode_json, is_strangers, write_whole
 from estimator.errors import StorageError
 
 MAX_REQUEST_BYTES: Final = 65_536
@@ -128,7 +128,7 @@ def _refusal(status: os.stat_result) -> str | None:
     """Say why a file is not read as a request, None if it may be."""
     if not stat.S_ISREG(status.st_mode):
         return "is not a regular file; use glassgate knobs set"
-    if status.st_uid not in {0, os.geteuid()} or status.st_mode & 0o022:
+    if is_strangers(status) or status.st_mode & 0o022:
         return (
             f"belongs to user {status.st_uid} with mode {stat.S_IMODE(status.st_mode):04o}; "
             "it must be the engine's user's own, writable by no one else"

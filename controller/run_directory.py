@@ -15,7 +15,7 @@ import msgspec
 
 from controller.knob_requests import KnobRequest, leave_request, take_requests, withdraw_request
 from controller.liveness import LivenessLock, is_held
-from controller.whole_file import FOLDER_MODE, decode_json, make_folders, read_small, write_whole
+from controller.whole_file import FOLDER_MODE, decode_json, is_strangers, make_folders, read_small, write_whole
 from estimator.errors import NotFoundError, RecordError, StorageError, UsageError
 
 RUN_FORMAT = 1
@@ -180,9 +180,9 @@ class RunDirectory:
         """The user, neither root nor us, to whom the folder or its run.json belongs; None where it is nobody."""
         with contextlib.suppress(OSError):
             for path in (self.path, self.path / "run.json"):
-                owner = path.stat().st_uid
-                if owner not in {0, os.geteuid()}:
-                    return owner
+                status = path.stat()
+                if is_strangers(status):
+                    return status.st_uid
         return None
 
     @property

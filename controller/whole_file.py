@@ -59,6 +59,11 @@ def make_folders(path: Path) -> None:
         path.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
 
+def is_strangers(status: os.stat_result) -> bool:
+    """Whether a file belongs to a user who is neither root nor us."""
+    return status.st_uid not in {0, os.geteuid()}
+
+
 def read_small(path: Path, most: int = MOST_READ_BYTES) -> bytes:
     """The content of a file of at most `most` bytes, whatever somebody may have put in its place.
 

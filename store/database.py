@@ -9,7 +9,7 @@ import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from controller.whole_file import FILE_MODE
+from controller.whole_file import FILE_MODE, is_strangers
 from estimator.errors import GlassgateError, RecordError, StorageError
 from store import span_ids
 from store.schema import APPLICATION_ID, VERSION, carry_forward, version_of
@@ -67,7 +67,7 @@ def _refuse_strange_link(path: Path) -> None:
     """Raise OSError for a link that belongs to another user: it would have us write where that user wants."""
     with suppress(FileNotFoundError):
         status = path.lstat()
-        if stat.S_ISLNK(status.st_mode) and status.st_uid not in {0, os.geteuid()}:
+        if stat.S_ISLNK(status.st_mode) and is_strangers(status):
             raise OSError(errno.ELOOP, f"it is a link of user {status.st_uid}'s")
 
 
