@@ -84,7 +84,13 @@ def service_of(environ: Mapping[str, str]) -> str:
 
 def prometheus_address(environ: Mapping[str, str]) -> tuple[str, int]:
     """Where OTEL_EXPORTER_PROMETHEUS_HOST and _PORT want the endpoint. Raises UsageError."""
-    port = environ.get("OTEL_EXPORTER_PROMETHEUS_PORT") or "9464"
-    if not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
-        raise UsageError(f"OTEL_EXPORTER_PROMETHEUS_PORT is {shown(port)}, which is no port; give one up to 65535")
-    return environ.get("OTEL_EXPORTER_PROMETHEUS_HOST") or "127.0.0.1", int(port)
+    text = environ.get("OTEL_EXPORTER_PROMETHEUS_PORT") or "9464"
+    port = port_of(text)
+    if port is None:
+        raise UsageError(f"OTEL_EXPORTER_PROMETHEUS_PORT is {shown(text)}, which is no port; give one up to 65535")
+    return environ.get("OTEL_EXPORTER_PROMETHEUS_HOST") or "127.0.0.1", port
+
+
+def port_of(text: str) -> int | None:
+    """The port that a text names in decimal digits; None where it names none."""
+    return int(text) if text.isdecimal() and len(text) <= 5 and int(text) <= 65_535 else None

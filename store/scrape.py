@@ -9,6 +9,7 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from prometheus_client import CollectorRegistry, start_http_server
 
 from estimator.errors import UsageError
+from store.metric_export import port_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,7 +64,8 @@ class PrometheusEndpoint:
 
 def parse_address(text: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT`, `:PORT` or `PORT`; the host is 127.0.0.1 unless told. Raises UsageError."""
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
+    host, _, digits = text.rpartition(":")
+    port = port_of(digits)
+    if port is None:
         raise UsageError(f"--prometheus is {text!r}, which is no HOST:PORT; write for instance 9464 or 0.0.0.0:9464")
-    return host.strip("[]") or LOCAL, int(port)
+    return host.strip("[]") or LOCAL, port
