@@ -1,6 +1,7 @@
 """Targets: what a person types: settings, times, sizes, bounds, addresses, orders, filters, SQL, command lines."""
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 from unittest import mock
@@ -16,7 +17,7 @@ from controller.engines.plugin.settings import check_settings, read_settings
 from controller.knobs import KNOB_SPECS, Knobs, parse_bytes
 from controller.limits import Setting, effective
 from controller.settings import SETTING_NAMES
-from estimator.errors import KnobError
+from estimator.errors import GlassgateError, KnobError
 from store.metric_export import prometheus_address
 from store.named import NAMED
 from store.otel_environment import check_environment
@@ -68,6 +69,18 @@ def words() -> st.SearchStrategy[str]:
     return text_like(*WORDS)
 
 
+def each_reads(*readers: Callable[[], object]) -> None:
+    """Let each reader have its turn; then raise the first failure, one that is no Glassgate error before the others."""
+    failures: list[Exception] = []
+    for read in readers:
+        try:
+            read()
+        except Exception as error:  # noqa: BLE001 - told once all have read
+            failures.append(error)
+    if failures:
+        raise min(failures, key=lambda each: isinstance(each, GlassgateError))
+
+
 @target("configuration file", cost=6, is_bytes=True)
 def configuration_file(room: Room) -> Aim:
     """glassgate.toml, as the commands, the plug-ins and `--save` read it."""
@@ -75,14 +88,7 @@ def configuration_file(room: Room) -> Aim:
     def parse(content: bytes) -> None:
         path = room.file("glassgate.toml", content)
         with mock.patch.dict(os.environ, {"GLASSGATE_CONFIG": str(path)}):
-            failures: list[Exception] = []
-            for read in (read_settings, check_settings, lambda: load_settings().knobs({}), _saved):
-                try:
-                    read()
-                except Exception as error:  # noqa: BLE001 - the first is told once all have read
-                    failures.append(error)
-        if failures:
-            raise failures[0] if len(failures) == 1 else min(failures, key=lambda each: hasattr(each, "exit_code"))
+            each_reads(read_settings, check_settings, lambda: load_settings().knobs({}), _saved)
 
     return Aim(bytes_like(TOML), parse)
 
@@ -151,8 +157,7 @@ def short_words(room: Room) -> Aim:
     recorded = read_recorded(room.database, None)
 
     def parse(text: str) -> None:
-        first: Exception | None = None
-        for read in (
+        each_reads(
             lambda: parse_bytes(text), lambda: read_bound(text), lambda: read_bound(f"ttft_p99<{text}"),
             lambda: read_bound(f"peak_buffer<{text}"), lambda: read_changes((text,)), lambda: parse_web_address(text),
             lambda: parse_address(text), lambda: space_of(recorded, Knobs(), [f"max_requests={text}"]),
@@ -160,19 +165,15 @@ def short_words(room: Room) -> Aim:
             [text]),
             lambda: prometheus_address({"OTEL_EXPORTER_PROMETHEUS_HOST": text,
             "OTEL_EXPORTER_PROMETHEUS_PORT": text}),
-            lambda: check_environment(dict.fromkeys(OTEL, text)),
-        ):  # fmt: skip
-            try:
-                read()
-            except Exception as error:  # noqa: BLE001 - one that is no Glassgate error is told before the others
-                if first is None or not hasattr(error, "exit_code"):
-                    first = error
-        with suppress(ValueError):
-            parse_jump(text, APP_COMMANDS)
-        if first is not None:
-            raise first
+            lambda: check_environment(dict.fromkeys(OTEL, text)), lambda: _jumped(text),
+        )  # fmt: skip
 
     return Aim(words(), parse)
+
+
+def _jumped(text: str) -> None:
+    with suppress(ValueError):
+        parse_jump(text, APP_COMMANDS)
 
 
 OTEL: Final = (
