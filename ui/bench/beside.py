@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-import time
 from contextlib import ExitStack, closing
 from enum import StrEnum
 from functools import partial
-from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from controller.journal import JournalWriter
 from controller.recorder import Recorder
-from controller.run_directory import RunDirectory
-from estimator.batch import BatchEstimator
 from store.collect import collect_run
 from store.telemetry_bench import scheduler_spans
-from ui.bench.load import MODEL, Load
+from ui.bench.load import Load, load_run
 from ui.bench.measure import Spread, take_turns
 from ui.bench.scene import CAPACITY, NullJournal, candidates, limits_for, one_pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from controller.run_directory import RunDirectory
 
 DECISIONS: Final = 10
 """Of a pass."""
@@ -109,7 +107,7 @@ def storing_us(rounds: int) -> dict[Stored, Spread]:
     """
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="glassgate-bench-")))
-        run = RunDirectory.create(base, engine="load", version=version("glassgate"))
+        run = load_run(base)
         stack.callback(run.release)
         decisions = _journalled(run, _BULK)
         table = stack.enter_context(closing(plain_table(base / "plain.db")))
@@ -132,9 +130,7 @@ def _journalled(run: RunDirectory, least: int) -> int:
     """Write a load's journal, and return how many decisions that was."""
     name = run.info.run_id
     with JournalWriter(run.journal, run_id=name, on_full="raise", stall="wait") as journal:
-        load = Load(Recorder(journal, BatchEstimator.for_model(MODEL)))
-        load.begin(name, version("glassgate"), time.time_ns())
-        while load.decisions < least:
-            load.step()
+        load = Load.begun(name, journal)
+        load.run_to(least)
         load.end()
     return load.decisions

@@ -6,15 +6,12 @@ import tempfile
 import time
 from contextlib import ExitStack
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.journal import JournalWriter
 from controller.journal.frames import OVERHEAD_BYTES
-from controller.recorder import Recorder
-from controller.run_directory import DATABASE, RunDirectory
-from estimator.batch import BatchEstimator
+from controller.run_directory import DATABASE
 from estimator.errors import GlassgateError
 from store.collect import Collector
 from store.database import reading
@@ -23,7 +20,7 @@ from store.pruning import bytes_in_use
 from store.queries import run_query
 from store.why import why
 from ui.bench.curves import Point
-from ui.bench.load import KNOBS, MODEL, Load
+from ui.bench.load import Load, load_run
 from ui.bench.measure import Measurement, Spread, time_us
 from ui.view.snapshot import Ask
 from ui.view.source import Source
@@ -91,29 +88,23 @@ def growth(decisions: int, told: Callable[[str], None]) -> Iterator[Point | Meas
     """
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="glassgate-bench-")))
-        run = RunDirectory.create(base, engine="load", version=version("glassgate"), model=MODEL, knobs=KNOBS.as_dict())
+        run = load_run(base)
         stack.callback(run.release)
         name, database = run.info.run_id, run.path / DATABASE
         journal = stack.enter_context(JournalWriter(run.journal, run_id=name, on_full="raise", stall="wait"))
         sized = _Sized(journal)
         clock = iter(range(0, 1 << 62, _PASS_NS // 2))  # looked at twice a pass, when it begins and when it has ended
-        load = Load(Recorder(sized, BatchEstimator.for_model(MODEL)), clock=partial(next, clock))
-        load.begin(name, version("glassgate"), time.time_ns())
+        load = Load.begun(name, sized, clock=partial(next, clock))
         collector = stack.enter_context(Collector(run, database))
         made = taken = _Time()
         for size in (*(each for each in SIZES if each < decisions), decisions):
             while load.decisions < size:
-                made = made.with_work(partial(_make, load, min(size, load.decisions + _STRETCH)))
+                made = made.with_work(partial(load.run_to, min(size, load.decisions + _STRETCH)))
                 taken = taken.with_work(collector.poll)
             stand = _Stand(load.decisions, load.requests, sized.bytes, made, taken)
             told(f"{size:,} decisions made in {made.wall_s:,.0f} s, taken into the store in {taken.wall_s:,.0f} s")
             yield from _asked(database, name, stand, size)
         yield from _whole(stand, database)
-
-
-def _make(load: Load, decisions: int) -> None:
-    while load.decisions < decisions:
-        load.step()
 
 
 def _asked(database: Path, run: str, stand: _Stand, x: int) -> Iterator[Point]:

@@ -5,23 +5,26 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import deque
+from importlib.metadata import version
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from controller.admission import AdmissionPass, LoadAnswer
+from controller.admission import AdmissionPass
 from controller.knobs import Knobs
 from controller.limits import Setting, effective, explain, largest_prompt
-from controller.recorder import refusal_key
+from controller.recorder import Recorder, refusal_key
 from controller.records import Arrival, Finish, KnobsInForce, RunEnd, RunStart, StepEnd
 from controller.request import CLIP_OUTPUT_TOKENS, Candidate, Capacity, PrefixMatch
+from controller.run_directory import RunDirectory
+from estimator.batch import BatchEstimator
+from ui.bench.scene import PAGE, FreeEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from controller.plan import Plan
-    from controller.recorder import Recorder
+    from controller.recorder import Journal
 
-PAGE: Final = 64
 POOL_TOKENS: Final = 1_500_000
 WAITING: Final = 400
 """Requests that wait, kept up whatever is admitted."""
@@ -40,6 +43,11 @@ _SHORTEST_RUN, _LONGEST_RUN = 10, 110
 _NAMES: Final = "load-{:08d}"
 
 
+def load_run(folder: Path) -> RunDirectory:
+    """A new run under a folder, for a load to begin. Raises what creating one raises."""
+    return RunDirectory.create(folder, engine="load", version=version("glassgate"), model=MODEL, knobs=KNOBS.as_dict())
+
+
 class Load:
     """Keeps `WAITING` requests in the queue and makes one pass a `step`. Times are ns of `clock`, lengths tokens.
 
@@ -50,6 +58,7 @@ class Load:
         self._recorder = recorder
         self._random = Random(seed)  # noqa: S311 - a workload, no secret
         self._clock = clock
+        self._engine = FreeEngine()
         self._setting = Setting(slots=SLOTS)
         self._limits = effective(KNOBS, self._setting)
         self._queue: deque[Candidate] = deque()
@@ -75,6 +84,13 @@ class Load:
         """Requests that run."""
         return self._running
 
+    @classmethod
+    def begun(cls, run: str, journal: Journal, *, clock: Callable[[], int] = time.monotonic_ns) -> Load:
+        """A load of the model it is made for, its record kept in a journal, in which its run has begun just now."""
+        load = cls(Recorder(journal, BatchEstimator.for_model(MODEL)), clock=clock)
+        load.begin(run, version("glassgate"), time.time_ns())
+        return load
+
     def begin(self, run: str, version: str, wall_ns: int) -> None:
         """Record the start of the run; `wall_ns` is the Unix time of this moment."""
         now = self._clock()
@@ -99,7 +115,7 @@ class Load:
         recorder = self._recorder
         capacity = self._capacity()
         began = time.perf_counter_ns()
-        result = AdmissionPass(self._limits, capacity, recorder.estimator).run(self._queue, self)
+        result = AdmissionPass(self._limits, capacity, recorder.estimator).run(self._queue, self._engine)
         decided = time.perf_counter_ns()
         number = recorder.passed(
             capacity, result, start_ns=now, decide_ns=decided - began, queue=len(self._queue),
@@ -119,6 +135,11 @@ class Load:
         self.decisions += made
         return made
 
+    def run_to(self, decisions: int) -> None:
+        """Make passes until there are so many decisions in all."""
+        while self.decisions < decisions:
+            self.step()
+
     def end(self, reason: str = "finished") -> None:
         """Record the end of the run."""
         now = self._clock()
@@ -126,14 +147,6 @@ class Load:
         self._recorder.end_repeats()
         self._recorder.note(RunEnd(now, reason, self.passes, self.requests))
         self._recorder.flush()
-
-    def load_back(self, candidate: Candidate, tokens: int) -> LoadAnswer:
-        """Load everything, as the pass asks its engine to."""
-        del candidate
-        return LoadAnswer(tokens)
-
-    def commit(self, candidate: Candidate, plan: Plan) -> None:
-        """Nothing is held until the pass is over."""
 
     def _capacity(self) -> Capacity:
         left = max(0, POOL_TOKENS - self._held)

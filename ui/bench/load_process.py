@@ -10,17 +10,13 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from controller.journal import JournalWriter
-from controller.recorder import Recorder
-from controller.run_directory import RunDirectory
-from estimator.batch import BatchEstimator
-from ui.bench.load import KNOBS, MODEL, Load
+from ui.bench.load import Load, load_run
 from ui.stopping import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -95,14 +91,11 @@ class Paced:
 def main() -> None:
     """Run the load the arguments describe."""
     folder, rate, seconds, every_s = sys.argv[1:]
-    run = RunDirectory.create(
-        Path(folder), engine="load", version=version("glassgate"), model=MODEL, knobs=KNOBS.as_dict()
-    )
+    run = load_run(Path(folder))
     name = run.info.run_id
     _say(str(run.path))
     with JournalWriter(run.journal, run_id=name) as journal:
-        load = Load(Recorder(journal, BatchEstimator.for_model(MODEL)))
-        load.begin(name, version("glassgate"), time.time_ns())
+        load = Load.begun(name, journal)
         paced = Paced(load, journal, float(rate))
         with stopped_by_signals(paced.stop, sys.exit):
             paced.run(float(seconds), float(every_s), _say)
