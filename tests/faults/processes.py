@@ -164,6 +164,11 @@ class Place:
         assert sqlite["frames_behind"] == 0
         return sqlite
 
+    def decision_spans(self, *more: str) -> set[tuple[str, str]]:
+        """Trace and span id of every decision, as the store has them."""
+        told = self.say("query", "SELECT trace_id, span_id FROM decision_spans", "--limit", "1000000", "--json", *more)
+        return {(row["trace_id"], row["span_id"]) for row in json.loads(told.stdout)}
+
 
 def limit(pid: int, limit_bytes: int | None) -> None:
     """No file the process writes may grow beyond so many bytes; None lifts that."""

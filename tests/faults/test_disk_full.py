@@ -97,7 +97,7 @@ def test_an_engine_on_a_disk_that_fills_and_empties(place, disk):
         collector.ended()
         appended, lost = engine.acknowledged
         place.catch_up(engine.run.path, "--database", str(database), **endpoint)
-        spans = {span.span_id.hex() for span in receiver.named("prefill.decision")}
+        spans = set(receiver.ids("prefill.decision"))
         journal = read_journal(engine.run.journal)
     store = read_store(database, "run")
     found = balance(journal, store)
@@ -105,10 +105,7 @@ def test_an_engine_on_a_disk_that_fills_and_empties(place, disk):
     assert journal.stated == {"full": lost}
     tally.decisions, tally.lost_frames = found.decisions, found.lost_frames
     tally.remark = f"of {appended:,} frames"
-    told = place.say(
-        "query", "SELECT span_id FROM decision_spans", "--limit", "1000000", "--json", "--database", str(database)
-    )
-    assert spans == {row["span_id"] for row in json.loads(told.stdout)}
+    assert spans == place.decision_spans("--database", str(database))
     tally.count("spans of decisions", len(spans))
     tally.note()
 

@@ -114,13 +114,12 @@ def test_a_killed_collector(place):
         engine.kill()
         appended, _ = engine.acknowledged
         place.catch_up(engine.run.path, "--shutdown-seconds", "100", **endpoint)
-        spans = [(span.trace_id.hex(), span.span_id.hex()) for span in receiver.named("prefill.decision")]
+        spans = receiver.ids("prefill.decision")
     journal, store = read_journal(engine.run.journal), read_store(database, "run")
     assert store.end >= appended
     tally.decisions = balance(journal, store).decisions
     assert all(each.sound for each in check(database))
-    told = place.say("query", "SELECT trace_id, span_id FROM decision_spans", "--limit", "1000000", "--json")
-    wanted = {(row["trace_id"], row["span_id"]) for row in json.loads(told.stdout)}
+    wanted = place.decision_spans()
     assert len(wanted) == len(store.decisions)
     assert set(spans) == wanted
     tally.count("spans of decisions", len(wanted))

@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import http.client
 import http.server
 import socket
 import threading
@@ -111,9 +112,10 @@ class Receiver:
         """The spans of one name."""
         return [span for span in self.spans if span.name == name]
 
-    def ids(self):
-        """Trace and span id of every span, as often as it came."""
-        return [(span.trace_id.hex(), span.span_id.hex()) for span in self.spans]
+    def ids(self, name=None):
+        """Trace and span id of every span, or of those of one name, as often as it came."""
+        spans = self.spans if name is None else self.named(name)
+        return [(span.trace_id.hex(), span.span_id.hex()) for span in spans]
 
     def __enter__(self):
         return self
@@ -127,8 +129,8 @@ class Receiver:
 class Deaf:
     """A socket that accepts connections and then says nothing, or only `says`."""
 
-    def __init__(self, says=b""):
-        self._socket = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, says=b"", *, port=0):
+        self._socket = socket.create_server(("127.0.0.1", port))
         self.port = self._socket.getsockname()[1]
         self.accepted, self._says = [], says
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -142,18 +144,40 @@ class Deaf:
                 return
             self.accepted.append(connection)
             if self._says:
-                connection.sendall(self._says)
+                with contextlib.suppress(OSError):  # whoever came may have gone
+                    self.answer(connection)
                 connection.close()
+
+    def answer(self, connection):
+        """Say it."""
+        connection.sendall(self._says)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self._socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._thread.join()
         for connection in self.accepted:
             connection.close()
+
+
+class Rude(Deaf):
+    """Takes an HTTP request to its end, and answers with a status line as told and then noise."""
+
+    def __init__(self, status, noise, *, port=0):
+        head = f"HTTP/1.1 {status}\r\nContent-Length: {len(noise)}\r\nLocation: /elsewhere\r\n\r\n"
+        super().__init__(head.encode() + noise, port=port)
+
+    def answer(self, connection):
+        """Read the request, then say it."""
+        connection.settimeout(1)
+        with connection.makefile("rb") as request:
+            request.readline()
+            request.read(int(http.client.parse_headers(request)["content-length"] or 0))
+        super().answer(connection)
 
 
 def values(attributes):
