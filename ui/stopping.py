@@ -10,9 +10,13 @@ from typing import Any, TypeVar
 _Answer = TypeVar("_Answer")
 
 
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 @contextmanager
 def stopped_by_signals(
-    stop: Callable[[], None] = lambda: None, at_once: Callable[[], None] | None = None
+    stop: Callable[[], None] = lambda: None, at_once: Callable[[], None] = _interrupt
 ) -> Iterator[list[int]]:
     """The first SIGINT or SIGTERM calls `stop`, a second one `at_once`, by default what raises KeyboardInterrupt.
 
@@ -25,9 +29,7 @@ def stopped_by_signals(
         return
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        if seen and at_once is None:
-            raise KeyboardInterrupt
-        if seen and at_once is not None:
+        if seen:
             at_once()
         seen.append(number)
         stop()

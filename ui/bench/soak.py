@@ -96,7 +96,7 @@ def soak(minutes: float, rate: float, max_bytes: int, took: Callable[[Sample], N
     with (
         tempfile.TemporaryDirectory(prefix="glassgate-soak-") as folder,
         _started("ui.bench.load_process", folder, rate, seconds, every_s) as engine,
-        stopped_by_signals(engine.terminate, _interrupt),
+        stopped_by_signals(engine.terminate),
     ):
         run = RunDirectory(msgspec.json.decode(_line(engine), type=str))
         words = "collect", run.path, "--max-size", max_bytes
@@ -161,10 +161,6 @@ def _started(module: str, *arguments: object, stdout: int = subprocess.PIPE) -> 
             yield process
         finally:
             process.terminate()
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 def _line(process: subprocess.Popen[str]) -> str:
