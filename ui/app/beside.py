@@ -10,7 +10,6 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.screen import ModalScreen
-from textual.style import Style
 from textual.widgets import Static
 
 from store.words import counted, duration
@@ -18,6 +17,7 @@ from ui.app.batches import CURSOR_COMMANDS
 from ui.app.beside_lines import OpenedLine, legend, opened_lines, parted_words, row_line, scale_of, time_of
 from ui.app.colours import BAD, DIM, STRONG, WARN
 from ui.app.command import Command, bindings
+from ui.app.keys_bar import by_word, keys_entry
 from ui.app.lines import HoldsLines, Lines
 from ui.app.panels.words import value_of
 from ui.view.beside import Beside, Opening
@@ -321,20 +321,8 @@ class BesideScreen(HoldsLines, ModalScreen[None]):
 
 def _keys_line(commands: tuple[Command, ...]) -> Content:
     """The keys, each to be clicked."""
-    parts: list[tuple[str, str | Style]] = []
-    words: dict[str, list[Command]] = {}
-    for command in commands:
-        if command.footer:
-            words.setdefault(command.footer, []).append(command)
-    for word, group in words.items():
-        for command in group:
-            parts += [(command.shown, Style(bold=True) + _click(command)), (" ", "")]
-        parts += [(word, Style(dim=True) + _click(group[0])), ("  ", "")]
-    return Content.assemble(*parts)
-
-
-def _click(command: Command) -> Style:
-    return Style.from_meta({"@click": f"screen.by_name({command.name!r})"})
+    told = [each for each in commands if each.footer]
+    return Content("").join(keys_entry(word, group, of="screen") + "  " for word, group in by_word(told))
 
 
 def _said(beside: Beside) -> Content:

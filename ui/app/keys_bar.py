@@ -40,7 +40,7 @@ class KeysBar(Widget):
 
     def render(self) -> Content:
         """The line."""
-        others = _by_word(self._told)
+        others = by_word(self._told)
         last = [each for each in others if each[0] in ("help", "quit")]
         first = [each for each in others if each not in last]
         return keys_line(self._view, first, last, self.content_size.width, self._enabled)
@@ -50,7 +50,8 @@ Group = tuple[str, "list[Command]"]
 """Commands that share a word in the footer."""
 
 
-def _by_word(commands: Sequence[Command]) -> list[Group]:
+def by_word(commands: Sequence[Command]) -> list[Group]:
+    """Commands by their word in the footer, in their order."""
     groups: dict[str, list[Command]] = {}
     for command in commands:
         groups.setdefault(command.footer, []).append(command)
@@ -67,33 +68,43 @@ def keys_line(
     roomy = width >= 96  # from a terminal of 100 columns on
     gap = "  " if width >= 100 else " "
     panels = [
-        _entry(command.footer if roomy or command.name == view else "", [command], enabled, here=command.name == view)
+        keys_entry(
+            command.footer if roomy or command.name == view else "", [command], enabled, here=command.name == view
+        )
         for command in PANEL_COMMANDS
     ]
-    end = [_entry(word, commands, enabled) for word, commands in last]
+    end = [keys_entry(word, commands, enabled) for word, commands in last]
     if sum(each.cell_length + len(gap) for each in (*panels, *end)) > width + len(gap):
-        end = [_entry("", commands, enabled) for _, commands in last]
+        end = [keys_entry("", commands, enabled) for _, commands in last]
     room = width - sum(each.cell_length + len(gap) for each in (*panels, *end))
     middle = []
     for word, commands in first:
-        entry = _entry(word, commands, enabled)
+        entry = keys_entry(word, commands, enabled)
         if entry.cell_length + len(gap) <= room:
             middle.append(entry)
             room -= entry.cell_length + len(gap)
     return Content(gap).join([*panels, *middle, *end]).truncate(width)
 
 
-def _entry(
-    word: str, commands: Sequence[Command], enabled: Callable[[Command], bool], *, here: bool = False
+def keys_entry(
+    word: str,
+    commands: Sequence[Command],
+    enabled: Callable[[Command], bool] = lambda _: True,
+    *,
+    here: bool = False,
+    of: str = "app",
 ) -> Content:
-    """The keys in bold and the word, dim where the command is off, reversed where it is what is shown."""
+    """The keys in bold and the word, dim where the command is off, reversed where it is what is shown.
+
+    A click asks `of`, in Textual's words `app` or `screen`, to run the command by its name.
+    """
     parts: list[tuple[str, str | Style]] = []
     for command in commands:
         key = Style(bold=True) if enabled(command) else Style(dim=True)
-        parts += [(command.shown, key + _click(command)), (" " if word or command is not commands[-1] else "", "")]
+        parts += [(command.shown, key + _click(command, of)), (" " if word or command is not commands[-1] else "", "")]
     style = Style(reverse=here, dim=not here)
-    return Content.assemble(*parts, (word, style + _click(commands[0])))
+    return Content.assemble(*parts, (word, style + _click(commands[0], of)))
 
 
-def _click(command: Command) -> Style:
-    return Style.from_meta({"@click": f"app.by_name({command.name!r})"})
+def _click(command: Command, of: str) -> Style:
+    return Style.from_meta({"@click": f"{of}.by_name({command.name!r})"})
