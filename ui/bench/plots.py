@@ -9,6 +9,8 @@ from matplotlib.figure import Figure
 
 from estimator.errors import InputError, StorageError
 from ui.bench.data import read_rows
+from ui.bench.growth import SNAPSHOT, WHY
+from ui.bench.soak import rates
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,13 +103,12 @@ def _curve(curve: _Curve, rows: list[dict[str, Any]]) -> Figure:
     series = list(dict.fromkeys(row["series"] for row in rows))
     # With more series than colours the slowest stand out.
     heights = {name: max(row["median"] for row in rows if row["series"] == name) for name in series}
-    named = set(sorted(series, key=lambda name: heights[name], reverse=True)[:_MANY])
-    named |= {name for name in series if not name.islower() or name in ("why", "first snapshot of the screen")}
+    named = {*sorted(series, key=lambda name: heights[name], reverse=True)[:_MANY], WHY, SNAPSHOT}
     colours = iter(_COLOURS * 2)
     for name in series:
         points = sorted((row for row in rows if row["series"] == name), key=lambda row: row["x"])
         x = [row["x"] for row in points]
-        known = len(series) <= _MANY or name in named
+        known = name in named
         colour = next(colours) if known else "#c8c8c8"
         axes.plot(x, [row["median"] for row in points], marker="o", markersize=3, color=colour, linewidth=1.4 if known
                   else 0.7, label=name if known else None, zorder=2 if known else 1)  # fmt: skip
@@ -127,18 +128,14 @@ def _curve(curve: _Curve, rows: list[dict[str, Any]]) -> Figure:
 def _soak(rows: list[dict[str, Any]]) -> Figure:
     figure = Figure(figsize=(7.2, 10.5), layout="constrained")
     panels = figure.subplots(len(_SOAK), 1, sharex=True)
-    minutes = [row["at_s"] / 60 for row in rows]
+    seconds = [row["at_s"] for row in rows]
     for axes, panel in zip(panels, _SOAK, strict=True):
         for (label, column), colour in zip(panel.columns, _COLOURS, strict=False):
             values = [row[column] / panel.unit for row in rows]
-            x = minutes
             if panel.of_rate:
-                x = minutes[1:]
-                values = [
-                    (b - a) / max(1e-9, (until - since) * 60)
-                    for a, b, since, until in zip(values, values[1:], minutes, minutes[1:], strict=False)
-                ]
-            axes.plot(x, values, color=colour, linewidth=1.0, label=label)
+                values = rates(list(zip(seconds, values, strict=True)))
+            minutes = [second / 60 for second in seconds[len(seconds) - len(values) :]]  # no rate ends at the first
+            axes.plot(minutes, values, color=colour, linewidth=1.0, label=label)
         if panel.log_y:
             axes.set_yscale("log")
         else:

@@ -118,9 +118,9 @@ def drifts(samples: Sequence[Sample]) -> list[Drift]:
     """How each figure that might grow went; nothing of one that was broken off early."""
     if len(samples) < FOR_DRIFTS:
         return []
-    engine_cpu = _shares([(each.at_s, each.engine_cpu_s) for each in samples])
-    collector_cpu = _shares([(each.at_s, each.collector_cpu_s) for each in samples])
-    made = _shares([(each.at_s, each.decisions) for each in samples])
+    engine_cpu = rates([(each.at_s, each.engine_cpu_s) for each in samples])
+    collector_cpu = rates([(each.at_s, each.collector_cpu_s) for each in samples])
+    made = rates([(each.at_s, each.decisions) for each in samples])
     of = {name: [float(getattr(each, name)) for each in samples] for name in Sample._fields}
     at = of["at_s"]
     return [
@@ -147,7 +147,7 @@ def _drift(what: str, unit: str, at: Sequence[float], values: Sequence[float]) -
     return Drift(what, unit, (quarters[0], quarters[1], quarters[2], quarters[3]), max(values), slope)
 
 
-def _shares(points: Sequence[tuple[float, float]]) -> list[float]:
+def rates(points: Sequence[tuple[float, float]]) -> list[float]:
     """What a count grew by a second, between each sample and the next."""
     return [(b - a) / max(1e-9, until - since) for (since, a), (until, b) in pairwise(points)]
 
