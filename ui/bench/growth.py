@@ -21,7 +21,7 @@ from store.queries import run_query
 from store.why import why
 from ui.bench.curves import Point
 from ui.bench.load import Load, load_run
-from ui.bench.measure import Measurement, Spread, time_us
+from ui.bench.measure import Measurement, Spread, spread_us, time_us
 from ui.view.snapshot import Ask
 from ui.view.source import Source
 from ui.view.view import View
@@ -114,7 +114,7 @@ def _asked(database: Path, run: str, stand: _Stand, x: int) -> Iterator[Point]:
     def ask_why() -> None:  # of requests all over the run, those that wait now left out
         why(database, f"load-{stand.requests * next(number) // (_WHY_ROUNDS + 2):08d}", run)
 
-    yield Point.of("store", WHY, x, Spread.of([time_us(ask_why, 1_000) for _ in range(_WHY_ROUNDS)]), "ms")
+    yield Point.of("store", WHY, x, spread_us(ask_why, _WHY_ROUNDS, 1_000), "ms")
     yield Point.of("store", SNAPSHOT, x, _spread(partial(_snapshot, database)), "ms")
     for query in NAMED:
         try:
