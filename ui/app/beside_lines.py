@@ -9,7 +9,7 @@ import msgspec
 from textual.content import Content
 
 from ui.app.colours import BAD, COMPUTED, DEVICE, DIM, LOADED, OUTCOMES, STRONG, VERDICTS, WARN, Mark, gate_style
-from ui.app.figures import bar, short, whole, with_unit
+from ui.app.figures import bar, both_ends, figure, of_limit, short, whole
 from ui.app.moments import SECOND
 from ui.app.panels.words import plain
 
@@ -115,7 +115,7 @@ def opened_lines(opening: Opening, width: int, shown: frozenset[str]) -> Iterato
         one, other = left.get(request), right.get(request)
         parted = _verdict(one) != _verdict(other)
         sides = _held(one, opening.left), _held(other, opening.right)
-        yield OpenedLine(_line(_cut(request), *sides, cells, parted=parted), request)
+        yield OpenedLine(_line(both_ends(plain(request), _NAME), *sides, cells, parted=parted), request)
         if request in shown:
             for content in _ladders(one, other, cells):
                 yield OpenedLine(content, request)
@@ -144,11 +144,6 @@ def _line(name: str, left: Content, right: Content, cells: int, *, parted: bool)
     )
 
 
-def _cut(request: str) -> str:
-    clean = plain(request)
-    return clean if len(clean) <= _NAME else f"{clean[:7]}…{clean[-6:]}"
-
-
 def _verdict(decision: DecisionView | None) -> tuple[str, ...]:
     """What a decision came to, so that two can be compared."""
     if decision is None:
@@ -169,7 +164,7 @@ def _held(decision: DecisionView | None, detail: PassDetail | None) -> Content:
     stop = decision.stop
     if stop is None:
         return start + Content(decision.outcome)
-    short_by = "" if not stop.short_by else f" {_figure(stop.short_by, stop.unit)} short"
+    short_by = "" if not stop.short_by else f" {figure(stop.short_by, stop.unit)} short"
     return start + Content.assemble((stop.gate, gate_style(stop.gate)), f" {stop.reason}", (short_by, DIM))
 
 
@@ -190,11 +185,5 @@ def _check(check: CheckView | None) -> Content:
     mark = VERDICTS.get(check.verdict, _UNKNOWN)
     if check.verdict in ("off", "not_evaluated"):
         return Content.styled(f"{mark.sign} {mark.word}", DIM)
-    limit = "" if check.limit is None else f" of {_figure(check.limit, check.unit)}"
-    return Content.assemble(
-        (mark.sign, mark.style), f" {_figure(check.observed, check.unit)}{limit}", (f"  {mark.word}", DIM)
-    )
-
-
-def _figure(value: int | None, unit: str) -> str:
-    return with_unit(value, unit) if unit == "bytes" else whole(value)
+    numbers = of_limit(check.observed, check.limit, None, check.unit)
+    return Content.assemble((mark.sign, mark.style), f" {numbers}", (f"  {mark.word}", DIM))

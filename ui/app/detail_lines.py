@@ -9,7 +9,7 @@ from textual.content import Content
 
 from store.words import counted, size, times
 from ui.app.colours import BAD, DIM, OUTCOMES, STRONG, VERDICTS, Mark, gate_style
-from ui.app.figures import ABSENT, lasting, of_limit, whole, with_unit
+from ui.app.figures import ABSENT, both_ends, figure, lasting, of_limit
 from ui.app.moments import clock
 from ui.view.ladder import SHADOWED
 
@@ -135,7 +135,7 @@ def _held(decision: DecisionView) -> Content:
 def _cut(request: str) -> str:
     """An id in its column; the beginning and the end of a long one."""
     clean = "".join(each if each.isprintable() else "?" for each in request)
-    return clean if len(clean) <= _ID else f"{clean[:6]}…{clean[-5:]}"
+    return both_ends(clean, _ID)
 
 
 def _ladder(decision: DecisionView) -> Iterator[Items]:
@@ -166,8 +166,8 @@ def _checks(checks: tuple[CheckView, ...]) -> Iterator[Items]:
     for check in checks:
         mark = VERDICTS.get(check.verdict, _UNKNOWN)
         quiet = check.verdict in ("off", "not_evaluated")
-        short = _figure(check.short_by, check.unit) if check.short_by else ""
-        numbers = (f"{_figure(check.observed, check.unit):>11} ", f"{_figure(check.limit, check.unit):>11} ")
+        short = figure(check.short_by, check.unit) if check.short_by else ""
+        numbers = (f"{figure(check.observed, check.unit):>11} ", f"{figure(check.limit, check.unit):>11} ")
         words = mark.word or check.verdict
         gate = Content.assemble(
             "  ", (mark.sign, mark.style), " ", (f"{check.gate:<14}", DIM if quiet else gate_style(check.gate))
@@ -179,10 +179,6 @@ def _checks(checks: tuple[CheckView, ...]) -> Iterator[Items]:
             *_one(", no limit set" if check.verdict == "off" else "", mark.style),
             *_one(f"  {check.unit}" if not quiet and check.unit != "bytes" else "", DIM),
         )
-
-
-def _figure(value: int | None, unit: str) -> str:
-    return with_unit(value, unit) if unit == "bytes" else whole(value)
 
 
 def _not_reached(detail: PassDetail) -> Content:

@@ -80,12 +80,23 @@ def percent(part: float | None) -> str:
     return ">99 %" if 0.995 <= part < 1 else f"{part * 100:.0f} %"
 
 
+def figure(number: int | None, unit: str) -> str:
+    """A number where its unit is known: bytes with their unit, all else without."""
+    return with_unit(number, unit) if unit == "bytes" else whole(number)
+
+
+def both_ends(text: str, cells: int) -> str:
+    """A text in so many characters; of a longer one the beginning and the end."""
+    begin = cells // 2
+    return text if len(text) <= cells else f"{text[:begin]}…{text[begin + 1 - cells :]}"
+
+
 def of_limit(observed: int | None, limit: int | None, short_by: int | None, unit: str) -> str:
     """A check's numbers: `66,496 of 65,536, 960 short`. What is absent is left out."""
-    told = with_unit(observed, unit) if unit == "bytes" else whole(observed)
-    words = told if limit is None else f"{told} of {size(limit) if unit == 'bytes' else count(limit)}"
+    told = figure(observed, unit)
+    words = told if limit is None else f"{told} of {figure(limit, unit)}"
     if short_by is not None and short_by > 0:
-        words += f", {size(short_by) if unit == 'bytes' else count(short_by)} short"
+        words += f", {figure(short_by, unit)} short"
     return words
 
 
