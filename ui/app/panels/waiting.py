@@ -111,7 +111,7 @@ observed of limit, waited, overtaken, tried."""
 
     def on_lines_beyond(self, event: Lines.Beyond) -> None:
         """The cursor would leave the rows shown: to the page that holds what is there, the cursor at its near end."""
-        self._turn(1 if event.index > 0 else -1)
+        self.action_page(1 if event.index > 0 else -1)
 
     def action_open_request(self) -> None:
         """Open the request under the cursor."""
@@ -121,9 +121,6 @@ observed of limit, waited, overtaken, tried."""
 
     def action_page(self, pages: int) -> None:
         """Ask for the rows after or before those shown."""
-        self._turn(pages)
-
-    def _turn(self, pages: int) -> None:
         room = None if self.snapshot is None else self.snapshot.waiting
         if self.snapshot is None or room is None:
             return
