@@ -18,6 +18,7 @@ from ui.stopping import stopped_by_signals
 from ui.whatif.comparison import compare
 from ui.whatif.fidelity import FLOOR
 from ui.whatif.recorded import Recorded, read_recorded
+from ui.whatif.side_by_side import NOT_ESTIMATED
 from ui.whatif.span import Span, read_span
 from ui.whatif.steps import Steps, steps_of
 
@@ -115,7 +116,5 @@ def open_span(
     if recorded.lost_frames:
         narrate(f"the record lost {counted(recorded.lost_frames, 'frame')}, so the replay misses what was in them")
     if recorded.setting.has_model and recorded.estimator() is None:
-        narrate(
-            "the record does not describe the model, so buffers are not estimated and max_buffer_bytes does nothing"
-        )
+        narrate(NOT_ESTIMATED)
     return recorded, span, steps

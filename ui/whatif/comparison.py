@@ -182,7 +182,7 @@ def preview(
     *,
     rank: int | None = None,
     model: str | None = None,
-    tell: Callable[[str, Progress], None] | None = None,
+    tell: Tell | None = None,
 ) -> Comparison:
     """What a change of knobs would have done to a stretch of a run; see `process.PreviewProcess` for a screen.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.engines.replay import Progress
-    from ui.whatif.comparison import Comparison
+    from ui.whatif.comparison import Comparison, Tell
 
 NICE: Final = 10
 """How far the process stands back behind others."""
@@ -144,7 +144,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _teller(answer: Connection) -> Callable[[str, Progress], None]:
+def _teller(answer: Connection) -> Tell:
     """What tells how far the two replays are."""
     told_ns = 0
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from ui.whatif.comparison import Comparison
 
+NOT_ESTIMATED: Final = (
+    "the record does not describe the model, so buffers are not estimated and max_buffer_bytes does nothing"
+)
 _S: Final = 1_000_000_000
 Good = Literal["more", "less", ""]
 """Which way a figure is better; empty where that depends on what is wanted."""
@@ -180,7 +183,7 @@ def _unknown(found: Comparison) -> list[str]:
     """What the replay could not take into account; the command says so before it replays."""
     if found.recorded.peak_buffer is None or found.replayed.peak_buffer is not None:
         return []
-    return ["the record does not describe the model, so buffers are not estimated and max_buffer_bytes does nothing"]
+    return [NOT_ESTIMATED]
 
 
 def limit_rows(found: Comparison) -> tuple[Row, ...]:
