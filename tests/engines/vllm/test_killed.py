@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from typing import TYPE_CHECKING
 
 from server import Load, Server
 
 from controller.engines.plugin import read_status
-from controller.liveness import is_held
 from controller.run_directory import list_runs
+from tests.engines.killed import hold_record, kill_under_traffic
 from tests.faults import plan
-from tests.faults.accounting import balance, read_journal, read_store
-from tests.faults.processes import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,15 +33,7 @@ def test_killed_again_and_again(environment: dict[str, str], tiny_model: Path, p
             status = read_status(run.path)
             assert status is not None
             with Load(server) as load:
-                until(lambda: len(load.answers) >= 10, "answers", 300)
-                time.sleep(3 * draw.random())
-                os.kill(status.pid, signal.SIGKILL)
+                kill_under_traffic(status.pid, load.answers, draw)
                 assert server.ends_within(120)
-        until(lambda: not is_held(run.path / "collector.lock"), "the end of the collector", 300)  # noqa: B023
-        journal, store = read_journal(run.journal), read_store(run.path / "glassgate.db", run.path.name)
-        tally.add(balance(journal, store))
-        assert journal.missing() == 0
-        known, admitted = journal.requests(), journal.admitted()
-        assert {known[f"{answer['id']}-0"] for answer in load.answers} <= admitted
-        tally.count("answers of the engine, each from a request that the store has as admitted", len(load.answers))
+        hold_record(run, (f"{answer['id']}-0" for answer in load.answers), tally)
     tally.note()
