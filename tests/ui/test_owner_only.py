@@ -5,7 +5,6 @@ import json
 import os
 import stat
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from estimator.errors import UsageError
 from store.metric_export import prometheus_address
 from store.scrape import LOCAL, parse_address
+from tests.store.engines import wait_until
 from ui.app.web import Address, parse_web_address
 from ui.commands.ui import WEB_DEFAULT
 
@@ -47,10 +47,7 @@ def test_a_run_and_all_that_is_made_of_it_are_their_owners(
         [*command, "replay", "--pace", "1", "--sessions", "400"],
         env=environment, cwd=folder, umask=0, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     ) as live:  # fmt: skip
-        deadline = time.monotonic() + 120
-        while not list(home.glob("runs/*/glassgate.db")):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: list(home.glob("runs/*/glassgate.db")), seconds=120)
         run("knobs", "set", "max_requests=3", "--save", "--wait", "120")
         run("query", "stops")
         assert {path.name for path in home.glob("runs/*/*")} >= {"glassgate.db-wal", "engine.lock", "knob-requests"}
