@@ -18,6 +18,7 @@ import msgspec
 from controller.journal.segments import list_segments
 from controller.run_directory import DATABASE, RunDirectory
 from estimator.errors import GlassgateError
+from store.collect import SINK
 from store.database import reading, wal_bytes
 from store.standing import read_standings
 from ui.bench.load_process import Beat
@@ -175,7 +176,7 @@ def _sample(at_s: float, beat: Beat, run: RunDirectory, engine: int, collector: 
         row = connection.execute("SELECT last_ns FROM runs").fetchone()
         last_ns = row[0] if row else 0
     lag_s = (time.monotonic_ns() - last_ns) / 1e9 if last_ns else at_s
-    behind = [standing.frames_behind for standing in read_standings(run, database) if standing.sink == "sqlite"]
+    behind = [standing.frames_behind for standing in read_standings(run, database) if standing.sink == SINK]
     sizes = [_size(segment.path) for segment in list_segments(run.journal)]
     engine_rss, engine_cpu = _used(engine)
     collector_rss, collector_cpu = _used(collector)
