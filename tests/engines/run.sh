@@ -34,10 +34,10 @@ find_python() { # the first Python 3.11 there is
   return 1
 }
 
-is_ready() { # VENV: installed, from what stands here now
+is_ready() { # VENV: installed, from what install.sh takes as it stands here now
   [ -e "$1/.ready" ] &&
-    [ -z "$(find "$here/requirements" "$here/support" "$here/install.sh" "$root/pyproject.toml" \
-      -name __pycache__ -prune -o -newer "$1/.ready" -type f -print -quit)" ]
+    [ -z "$(find "$here"/requirements "$here"/support/{sglang_cpu,torchvision_names,tiny_model.py} "$here/install.sh" \
+      "$root/pyproject.toml" -name __pycache__ -prune -o -newer "$1/.ready" -type f -print -quit)" ]
 }
 
 install() { # ENGINE VENV
