@@ -5,13 +5,13 @@ Each engine's folder runs in that engine's environment, by `make engines`; elsew
 """
 
 import os
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 
 from controller.engines.plugin import SUPPORTED, fit
+from tests.engines.support.http_server import free_port
 
 HERE = Path(__file__).parent
 
@@ -64,7 +64,4 @@ def environment(home: Path, tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def port() -> int:
     """A port of this machine that nobody else has."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        number = found.getsockname()[1]
-    return int(number)
+    return free_port()

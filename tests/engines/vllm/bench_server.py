@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import statistics
 import sys
 import tempfile
@@ -23,17 +22,11 @@ import psutil
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
 
-from server import Load, Server  # noqa: E402 - found by the path above
+from http_server import free_port  # noqa: E402 - found by the path above
+from server import Load, Server  # noqa: E402
 
 CLIENTS = 16
 ARGUMENTS = ("--max-num-batched-tokens", "1024", "--max-num-seqs", "12", "--block-size", "32")
-
-
-def port() -> int:
-    """A free port."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 class Turn(NamedTuple):
@@ -88,8 +81,8 @@ def main() -> None:
     }  # fmt: skip
     found: list[tuple[Turn, Turn]] = []
     with (
-        Server(asked.model, port(), plain, folders[0], *ARGUMENTS) as stock,
-        Server(asked.model, port(), watched, folders[1], *ARGUMENTS) as ours,
+        Server(asked.model, free_port(), plain, folders[0], *ARGUMENTS) as stock,
+        Server(asked.model, free_port(), watched, folders[1], *ARGUMENTS) as ours,
     ):
         for pair in range(-1, asked.pairs):
             turns = {server: turn(server, asked.seconds) for server in ((stock, ours) if pair % 2 else (ours, stock))}
