@@ -41,11 +41,6 @@ class PassLines(Lines):
         self.joined = False
         self.scale = scale_of((), joined=False)
 
-    @property
-    def count(self) -> int:
-        """Passes."""
-        return len(self.rows)
-
     def line(self, index: int, width: int) -> Content:
         """One pass."""
         row = self.rows[index]

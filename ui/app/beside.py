@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
+    from ui.view.alignment import Row
     from ui.view.beside_reader import BesideReading
 
 HELP: Final = """\
@@ -60,23 +61,19 @@ class BesideRows(Lines):
 
     def __init__(self) -> None:
         super().__init__(id="beside-rows")
-        self.beside: Beside | None = None
+        self.rows: tuple[Row, ...] = ()
+        self._beside: Beside | None = None
         self._scale = 1
 
     def take(self, beside: Beside) -> None:
         """Show these."""
-        self.beside, self._scale = beside, scale_of(beside)
-
-    @property
-    def count(self) -> int:
-        """Rows."""
-        return 0 if self.beside is None else len(self.beside.rows)
+        self.rows, self._beside, self._scale = beside.rows, beside, scale_of(beside)
 
     def line(self, index: int, width: int) -> Content:
         """One row."""
-        assert self.beside is not None, "there are rows"  # noqa: S101 - counted above
-        row = self.beside.rows[index]
-        return row_line(row, width, self._scale, time_of(self.beside, row.start_ns))
+        assert self._beside is not None, "there are rows"  # noqa: S101 - they came with it
+        row = self.rows[index]
+        return row_line(row, width, self._scale, time_of(self._beside, row.start_ns))
 
 
 class OpenedRows(Lines):
@@ -85,11 +82,6 @@ class OpenedRows(Lines):
     def __init__(self) -> None:
         super().__init__(id="beside-opened")
         self.rows: tuple[OpenedLine, ...] = ()
-
-    @property
-    def count(self) -> int:
-        """Lines."""
-        return len(self.rows)
 
     def line(self, index: int, width: int) -> Content:
         """One line."""

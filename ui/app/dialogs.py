@@ -58,11 +58,6 @@ class TextLines(Lines):
         super().__init__()
         self.rows = text.expandtabs(4).splitlines() or [""]
 
-    @property
-    def count(self) -> int:
-        """Lines."""
-        return len(self.rows)
-
     def line(self, index: int, width: int) -> Content:
         """One line."""
         row = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in self.rows[index])
@@ -114,17 +109,12 @@ class RunLines(Lines):
 
     def __init__(self, runs: Sequence[RunChoice], shown: tuple[str, int]) -> None:
         super().__init__()
-        self.runs = tuple(runs)
+        self.rows = tuple(runs)
         self.shown = shown
-
-    @property
-    def count(self) -> int:
-        """Runs."""
-        return len(self.runs)
 
     def line(self, index: int, width: int) -> Content:
         """One run."""
-        run = self.runs[index]
+        run = self.rows[index]
         mark = PRESENCES[run.presence]
         here = (run.run, run.rank) == self.shown
         return Content.assemble(
@@ -156,7 +146,7 @@ class RunsDialog(LinesDialog):
     def action_choose(self) -> None:
         """Show the run under the cursor."""
         lines = self.run_lines
-        self.dismiss(lines.runs[lines.cursor] if lines.count else None)
+        self.dismiss(lines.rows[lines.cursor] if lines.count else None)
 
 
 class HelpDialog(Dialog):

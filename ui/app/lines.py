@@ -17,6 +17,8 @@ from textual.style import Style
 from ui.app.panel import error_words
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from textual.events import Click
 
 
@@ -48,6 +50,9 @@ class HoldsLines:
 
 class Lines(ScrollView, can_focus=True, inherit_bindings=False):
     """Lines of one row each. Whoever holds it decides what they are, and moves the cursor by `move`."""
+
+    rows: Sequence[Any] = ()
+    """What the lines are of, one each."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"lines--cursor", "lines--cursor-blurred"}
     DEFAULT_CSS = """
@@ -82,9 +87,9 @@ class Lines(ScrollView, can_focus=True, inherit_bindings=False):
         self._strips: LRUCache[tuple[Any, ...], Strip] = LRUCache(_MOST_STRIPS)
 
     @property
-    @abstractmethod
     def count(self) -> int:
         """How many lines there are."""
+        return len(self.rows)
 
     @abstractmethod
     def line(self, index: int, width: int) -> Content:

@@ -30,11 +30,6 @@ class DecisionLines(Lines):
         super().__init__(id="decisions")
         self.rows: tuple[DetailLine, ...] = ()
 
-    @property
-    def count(self) -> int:
-        """Lines."""
-        return len(self.rows)
-
     def line(self, index: int, width: int) -> Content:
         """One line."""
         return whole_items(self.rows[index].items, width)

@@ -177,7 +177,7 @@ async def chooses_a_run_beside_this_one(hand):
     """The other runs are listed; what comes of one is in test_beside."""
     await hand.press()
     assert isinstance(hand.app.screen, RunsDialog)
-    assert [each.run for each in hand.app.screen.run_lines.runs] == ["run2"]
+    assert [each.run for each in hand.app.screen.run_lines.rows] == ["run2"]
 
 
 @checks("app", "raw record")
