@@ -16,22 +16,23 @@ import argparse
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS, STOP_SECONDS, ANSWER_SECONDS = 600, 120, 300
+sys.path.insert(0, str(ROOT / "tests" / "engines" / "support"))
+
+from http_server import HttpServer, free_port  # noqa: E402 - found by the path above
+
+START_SECONDS = 600
 BURST = (15, 30)
 RATES = {"bursts": 2.0, "conversations": 8.0}
 FLAGS = {
@@ -80,54 +81,23 @@ def conversations(seconds: float, rate: float) -> Iterator[Ask]:
         at += draw.expovariate(rate)
 
 
-class Served:
+class Served(HttpServer):
     """An engine's server in a folder of its own, for as long as the block lasts."""
 
+    start_seconds = START_SECONDS
+
     def __init__(self, engine: str, engines: Path, folder: Path, **environment: str) -> None:
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self.port = found.getsockname()[1]
-        home = engines / engine
+        home, port = engines / engine, free_port()
         flags = [each.format(model=home / "tiny-model") for each in FLAGS[engine]]
-        names = ["--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(self.port)]
+        names = ["--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port)]
         bare = {name: value for name, value in os.environ.items() if not name.startswith(("GLASSGATE", "OTEL_"))}
         chosen = {
             "GLASSGATE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
             "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "XDG_CONFIG_HOME": str(folder / "config"),
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "engines" / "support")]),
         }  # fmt: skip
-        self.log = folder / "server.log"
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [home / "bin" / "python", *flags, *names], cwd=folder, env={**bare, **chosen, **environment},
-                stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-
-    def __enter__(self) -> Self:
-        end = time.monotonic() + START_SECONDS
-        with ExitStack() as failing:
-            failing.callback(self.__exit__)
-            while not self._answers():
-                if self._process.poll() is not None or time.monotonic() > end:
-                    raise RuntimeError(self.log.read_text(errors="replace")[-4000:])
-                time.sleep(0.5)
-            failing.pop_all()
-        return self
-
-    def _answers(self) -> bool:
-        try:
-            self._ask("/v1/models", None)
-        except OSError:
-            return False
-        return True
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, 9)
-            self._process.wait(STOP_SECONDS)
+        command = [str(home / "bin" / "python"), *flags, *names]
+        super().__init__(command, folder, {**bare, **chosen, **environment}, port, "/v1/models")
 
     def send(self, asked: list[Ask]) -> None:
         """Send each request at its time, however many are still being answered."""
@@ -144,15 +114,7 @@ class Served:
 
     def _complete(self, prompt: list[int], output: int) -> None:
         body = {"model": "tiny", "prompt": prompt, "max_tokens": output, "temperature": 0, "ignore_eos": True}
-        self._ask("/v1/completions", body)
-
-    def _ask(self, path: str, body: dict[str, Any] | None) -> None:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", data, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:  # noqa: S310 - our own server
-            answer.read()
+        self.post("/v1/completions", body)
 
 
 def glassgate(home: Path, *words: str) -> dict[str, Any]:

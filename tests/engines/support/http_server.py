@@ -32,6 +32,8 @@ def free_port() -> int:
 class HttpServer:
     """The server with its log; it is ready once it serves `ready`. It ends with all that it started."""
 
+    start_seconds: float = START_SECONDS
+
     def __init__(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str], port: int, ready: str
     ) -> None:
@@ -44,7 +46,7 @@ class HttpServer:
             )
 
     def __enter__(self) -> Self:
-        end = time.monotonic() + START_SECONDS
+        end = time.monotonic() + self.start_seconds
         with contextlib.ExitStack() as failing:  # an interrupt while it starts leaves nothing behind either
             failing.callback(self.stop)
             while not self.answers(self._ready):
