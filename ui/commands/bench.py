@@ -10,14 +10,14 @@ from typing import Final
 import click
 
 from estimator.errors import GlassgateError, UsageError
-from store.retention import LEAST_MAX_BYTES
 from ui.bench.curves import Point, curves
 from ui.bench.data import DataFile
 from ui.bench.figures import run_all
 from ui.bench.growth import growth
 from ui.bench.measure import Measurement
 from ui.bench.soak import Sample, drifts, soak
-from ui.options import Bytes, Finite, json_option
+from ui.commands.collect import max_size_option
+from ui.options import Finite, json_option
 from ui.output import narrate, print_json, print_table
 
 _SOAK_RATE: Final = 2_000.0
@@ -57,13 +57,7 @@ _QUICK_DECISIONS: Final = 20_000
     show_default=True,
     help="Decisions a second of a soak.",
 )
-@click.option(
-    "--max-size",
-    type=Bytes(least=LEAST_MAX_BYTES),
-    metavar="SIZE",
-    default=_SOAK_BYTES,
-    help="What a soak's collector keeps its database below [default: 256 MiB].",
-)
+@max_size_option(_SOAK_BYTES, "What a soak's collector keeps its database below")
 @json_option
 def bench(
     *,

@@ -33,6 +33,17 @@ if TYPE_CHECKING:
     from store.sinks import Sink
 
 
+def max_size_option(default: int, words: str) -> Callable[[Any], Any]:
+    """What a collector keeps a database below, in bytes."""
+    return click.option(
+        "--max-size",
+        type=Bytes(least=LEAST_MAX_BYTES),
+        metavar="SIZE",
+        default=default,
+        help=f"{words} [default: {size(default)}].",
+    )
+
+
 @click.command()
 @click.argument("runs", metavar="RUN|DIR")
 @click.option(
@@ -46,13 +57,7 @@ if TYPE_CHECKING:
 @click.option(
     "--prometheus", metavar="[HOST:]PORT", help="Serve metrics for Prometheus there, on 127.0.0.1 unless HOST is given."
 )
-@click.option(
-    "--max-size",
-    type=Bytes(least=LEAST_MAX_BYTES),
-    metavar="SIZE",
-    default=DEFAULT_MAX_BYTES,
-    help=f"Keep each database below this size by dropping the oldest [default: {size(DEFAULT_MAX_BYTES)}].",
-)
+@max_size_option(DEFAULT_MAX_BYTES, "Keep each database below this size by dropping the oldest")
 @click.option(
     "--keep-days",
     type=Finite(min=0, max=36_500),
