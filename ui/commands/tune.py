@@ -10,9 +10,9 @@ from controller.run_directory import RunDirectory
 from estimator.errors import UsageError
 from store.words import counted
 from ui.cli import INTERRUPTED
-from ui.commands.whatif import open_span, read_changes
+from ui.commands.whatif import fidelity_option, open_span, read_changes
 from ui.comparing import print_comparison
-from ui.options import Finite, json_option, model_option, span_options
+from ui.options import json_option, model_option, span_options
 from ui.output import data, narrate, print_json
 from ui.progress import ReplayProgress
 from ui.record import find_record
@@ -22,7 +22,6 @@ from ui.stopping import stopped_by_signals
 from ui.tuning import SearchProgress, found_dict, print_found, told_choice
 from ui.whatif.choice import Choice, choose
 from ui.whatif.comparison import Comparison, baseline_of, compare
-from ui.whatif.fidelity import FLOOR
 from ui.whatif.goal import Aim, Bound, read_aim, read_bound
 from ui.whatif.played import values_of, with_changes
 from ui.whatif.search import Found, Question, Search
@@ -65,13 +64,7 @@ DEFAULT_AIM: Final = "tokens_per_second"
 @click.option("--study", default="", metavar="NAME", help="The study's name [default: from the question].")
 @span_options
 @model_option
-@click.option(
-    "--min-fidelity",
-    type=Finite(min=0, max=1),
-    default=FLOOR,
-    show_default=True,
-    help="Search nothing where the recorded knobs reproduce the record less well.",
-)
+@fidelity_option("Search nothing")
 @click.option(
     "-o",
     "--output",

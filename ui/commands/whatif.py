@@ -1,6 +1,8 @@
 """`glassgate whatif`: a stretch of a run as it was, and under other knobs."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -23,18 +25,23 @@ from ui.whatif.span import Span, read_span
 from ui.whatif.steps import Steps, steps_of
 
 
+def fidelity_option(words: str) -> Callable[[Any], Any]:
+    """Below which fidelity nothing is to be made of a replay; the words say what is not done then."""
+    return click.option(
+        "--min-fidelity",
+        type=Finite(min=0, max=1),
+        default=FLOOR,
+        show_default=True,
+        help=f"{words} where the recorded knobs reproduce the record less well.",
+    )
+
+
 @click.command()
 @click.argument("run", required=False)
 @click.option("--set", "changes", multiple=True, metavar="KNOB=VALUE", help="A knob to set anew; give it repeatedly.")
 @span_options
 @model_option
-@click.option(
-    "--min-fidelity",
-    type=Finite(min=0, max=1),
-    default=FLOOR,
-    show_default=True,
-    help="Draw no conclusion where the recorded knobs reproduce the record less well.",
-)
+@fidelity_option("Draw no conclusion")
 @click.option("--keep", "kept", is_flag=True, help="Keep the replay under the new knobs as a run of its own.")
 @click.option("--database", type=click.Path(path_type=Path), help="Read this database instead of a run's.")
 @json_option
