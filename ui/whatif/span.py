@@ -67,17 +67,15 @@ def read_span(
     """
     since_ns = recorded.start_ns if since is None else moment(recorded, since)
     until_ns = recorded.last_ns if until is None else moment(recorded, until)
+    name, lasted = recorded.name, duration(recorded.last_ns - recorded.start_ns)
     if since_ns > recorded.last_ns:
-        long = duration(recorded.last_ns - recorded.start_ns)
-        raise UsageError(f"the run lasted {long}, and the span would begin after that; give an earlier --since")
+        raise UsageError(f"the run lasted {lasted}, and the span would begin after that; give an earlier --since")
     if until is not None and until_ns <= recorded.start_ns < recorded.last_ns:
-        long = duration(recorded.last_ns - recorded.start_ns)
-        raise UsageError(f"the run lasted {long}, and the span would end where it began; give a later --until")
+        raise UsageError(f"the run lasted {lasted}, and the span would end where it began; give a later --until")
     if since_ns > until_ns:
         raise UsageError(
             f"the span would begin {duration(since_ns - until_ns)} after its end; give --since before --until"
         )
-    name = recorded.name
     if recorded.pruned_ns is not None and recorded.pruned_ns >= since_ns:
         if recorded.pruned_ns >= recorded.last_ns:
             raise NotFoundError(f"run {name} was pruned: nothing of it is left to replay")
@@ -88,9 +86,8 @@ def read_span(
     with reading(recorded.database) as connection:
         passes = connection.execute(_PASSES, (recorded.id, since_ns, until_ns)).fetchone()[0]
         if not passes:
-            long = duration(recorded.last_ns - recorded.start_ns)
             raise NotFoundError(
-                f"run {name}: no batch was formed in that span; the run lasted {long}, give an earlier --since"
+                f"run {name}: no batch was formed in that span; the run lasted {lasted}, give an earlier --since"
             )
         begin_ns, whole = _beginning(connection, recorded, since_ns, warm_requests)
         served_ns = connection.execute(_ANSWERED, (until_ns, recorded.id, since_ns, until_ns)).fetchone()[0]
