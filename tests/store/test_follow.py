@@ -1,20 +1,16 @@
-"""The collector: many runs, many sinks, each at its own pace, through crashes and dead endpoints."""
+"""The collector: many runs, many sinks, each at its own pace, through crashes."""
 
 import os
 import shutil
 import signal
-import socket
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 
-from controller.journal import DATA, Cursor, JournalReader, read_cursor, read_cursors, write_cursor
+from controller.journal import Cursor, JournalReader, read_cursor, read_cursors, write_cursor
 from controller.liveness import is_held
-from controller.records import Pass, Repeat, decode
 from controller.run_directory import RunDirectory
 from estimator.errors import GlassgateError, RecordError, StorageError
 from store.collect import SqliteSink
@@ -24,50 +20,7 @@ from store.queries import run_query
 from store.sinks import SinkStatus
 from store.standing import read_standings
 from tests.store.engines import recorded, start, wait_until
-from tests.store.receivers import Receiver, free_port
-
-ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-
-
-def plan_for(runs, **more):
-    """Collect into the database in each run's own folder."""
-    return Plan(runs=runs, database=lambda run: run.path / "glassgate.db", **{"shutdown_seconds": 2.0, **more})
-
-
-def follow(runs, *, said=None, **more):
-    """Follow to the end, and return the follower."""
-    follower = Follower(plan_for(runs, **more), (said if said is not None else []).append)
-    follower.follow()
-    return follower
-
-
-def in_journal(run):
-    """What the journal holds: decisions by pass, and the greatest count of each repeat."""
-    passes, repeats = {}, {}
-    with JournalReader(run.journal) as reader:
-        for frame in reader:
-            for record in decode(frame.payload) if frame.kind == DATA else []:
-                if isinstance(record, Pass):
-                    passes[record.number] = [decision[:2] for decision in record.decisions]
-                elif isinstance(record, Repeat):
-                    repeats[record.first_pass] = record.count
-    return passes, repeats
-
-
-def in_database(run, database=None):
-    """The same, from the database."""
-    database = database or run.path / "glassgate.db"
-    passes = {number: [] for (number,) in run_query(database, "SELECT number FROM passes").rows}
-    for number, *decision in run_query(
-        database, "SELECT pass, request, outcome FROM decisions ORDER BY pass, position"
-    ).rows:
-        passes[number].append(tuple(decision))
-    return passes, dict(run_query(database, "SELECT first_pass, count FROM repeats").rows)
-
-
-def seq(run):
-    """How far SQLite is: the number of the next frame."""
-    return sum(each.seq for each in read_standings(run, run.path / "glassgate.db") if each.sink == "sqlite")
+from tests.store.following import collector, follow, in_database, in_journal, plan_for, seq
 
 
 class Told:
@@ -109,18 +62,6 @@ class Told:
     def close(self, seconds):
         """Note the time it was given."""
         self.closed = seconds
-
-
-def collector(run, *more, **environment):
-    """`glassgate collect` in a process of its own."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "GLASSGATE"))}
-    return subprocess.Popen(
-        [sys.executable, "-m", "ui", "collect", str(run), *more],
-        env={**clean, **environment},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 @pytest.fixture(autouse=True)
@@ -368,70 +309,6 @@ def test_where_sinks_stand_is_known_without_a_collector(folder):
     assert after.frames_behind == end - after.seq > 0
     assert after.bytes_behind == unread > 0
     assert after.last_delivery_ns <= time.time_ns()
-
-
-@pytest.fixture
-def dead_endpoint():
-    """An address where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}"
-
-
-@pytest.fixture
-def hanging_endpoint():
-    """An address where somebody listens and never answers."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(64)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-
-@pytest.mark.parametrize("kind", ["dead_endpoint", "hanging_endpoint"])
-def test_an_endpoint_that_does_not_answer_holds_nothing_up(folder, kind, request):
-    """SQLite is complete and SIGTERM ends the collector within its bound, whatever the endpoint does."""
-    run = recorded(folder)
-    endpoint = request.getfixturevalue(kind)
-    last = max(frame.cursor.seq for frame in JournalReader(run.journal))
-    # Not the default ten seconds, so that an attempt may be under way when the end comes.
-    with collector(run.path, "--shutdown-seconds", "1", **{ENDPOINT: endpoint}) as process:
-        wait_until(lambda: seq(run) == last)
-        process.send_signal(signal.SIGTERM)
-        begun = time.monotonic()
-        assert process.wait(timeout=120) == 0
-        took = time.monotonic() - begun
-        told = process.stderr.read()
-    assert in_database(run) == in_journal(run)
-    assert took < 8.0  # an attempt alone may take ten
-    assert "otlp of run r1 has" in told
-    assert "Traceback" not in told
-    standings = {each.sink: each for each in read_standings(run, run.path / "glassgate.db")}
-    assert standings["sqlite"].frames_behind == 0
-    assert standings["otlp"].frames_behind > 0
-
-
-def test_what_was_not_delivered_is_delivered_later(folder):
-    """With the endpoint down, then up, then the collector killed, every decision arrives, under an id of its own."""
-    run = recorded(folder, sessions=30)
-    port = free_port()
-    environment = {ENDPOINT: f"http://127.0.0.1:{port}", "OTEL_METRICS_EXPORTER": "none"}
-    with collector(run.path, "--once", "--shutdown-seconds", "0.5", **environment) as process:
-        assert process.wait(timeout=120) == 1
-        assert "collect again" in process.stderr.read()
-    assert in_database(run) == in_journal(run)
-    with Receiver(port=port, pause_s=0.05) as receiver:
-        with collector(run.path, **environment) as process:
-            wait_until(lambda: receiver.spans)
-            process.send_signal(signal.SIGKILL)
-        before = len(set(receiver.ids()))
-        with collector(run.path, **environment) as process:
-            assert process.wait(timeout=120) == 0
-    decisions = sum(map(len, in_database(run)[0].values()))
-    assert before < len(set(receiver.ids()))
-    assert len({(span.trace_id, span.span_id) for span in receiver.named("prefill.decision")}) == decisions > 500
-    standings = {each.sink: each for each in read_standings(run, run.path / "glassgate.db")}
-    assert {sink: each.frames_behind for sink, each in standings.items()} == {"sqlite": 0, "otlp": 0}
-    assert standings["sqlite"].delivered == 0, "the last collector had nothing left to do for SQLite"
 
 
 def test_once_ends_beside_an_engine_that_never_rests(tmp_path):
