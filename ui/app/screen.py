@@ -250,9 +250,8 @@ class Glassgate(Shell):
         """Choose a run to be shown beside this one."""
         if self.snapshot is None:
             return
-        head, runs = self.snapshot.head, self.snapshot.runs
-        here = next((each for each in runs if (each.run, each.rank) == (head.run, head.rank)), None)
-        others = tuple(each for each in runs if each is not here)
+        here = self.snapshot.choice
+        others = tuple(each for each in self.snapshot.runs if each is not here)
         if here is None or not others:
             self.tell("there is no other run to show beside this one; glassgate whatif --keep makes one of it")
             return

@@ -174,3 +174,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     complete: bool = True
     """Percentiles and host hits rest on the whole window; else on its newest part, and the rest is being read."""
     took_ns: int = 0
+
+    @property
+    def choice(self) -> RunChoice | None:
+        """The run and rank on the screen among those that can be shown; None when it is not among them."""
+        shown = self.head.run, self.head.rank
+        return next((each for each in self.runs if (each.run, each.rank) == shown), None)

@@ -101,13 +101,13 @@ class KnobPreview:
         head = snapshot.head
         self.changes, self._of = dict(changes), (head.run, head.rank)
         self._until_ns = head.at_ns if not head.following else head.last_ns
-        database = _database(snapshot)
-        if database is None:
+        choice = snapshot.choice
+        if choice is None or not choice.database:
             self.found = GlassgateError(NO_RECORD)
             return
         self._asked = self._moments(head)
         try:
-            self._process = self.begin(database, head.run, changes, rank=head.rank, **self._asked)
+            self._process = self.begin(Path(choice.database), head.run, changes, rank=head.rank, **self._asked)
         except OSError as error:
             self.found = GlassgateError(f"no process could be started for the preview: {error.strerror or error}")
 
@@ -226,7 +226,7 @@ class KnobPreview:
 
 def preview_cells(row: Row) -> dict[str, Content]:
     """One figure."""
-    style = {True: GOOD, False: BAD}.get(row.better, "") if row.better is not None else ""
+    style = "" if row.better is None else GOOD if row.better else BAD
     gate = row.words.removeprefix("closed by ")
     name = cell(row.words) if gate == row.words else cell("closed by ", DIM) + cell(gate, gate_style(gate))
     moved = STRONG if row.change else ""
@@ -244,15 +244,6 @@ def _fidelity(found: SideBySide) -> Content:
         words = f"fidelity {found.score:.2f} is below {FLOOR:.2f}, so nothing is concluded: {found.fidelity}"
         return cell(words, WARN) + cell(f"; {found.warmed}. w takes another span", DIM)
     return Content.assemble(cell(f"fidelity {found.score:.2f}: ", GOOD), cell(found.fidelity))
-
-
-def _database(snapshot: Snapshot) -> Path | None:
-    """The database of the run that is shown."""
-    head = snapshot.head
-    for choice in snapshot.runs:
-        if (choice.run, choice.rank) == (head.run, head.rank) and choice.database:
-            return Path(choice.database)
-    return None
 
 
 def _minutes(ns: int) -> str:
