@@ -414,16 +414,21 @@ def test_the_footer_and_the_palette_have_it(readonly):
     drive_screen(app, do, size=(140, 35))
 
 
+async def knobs_of_recording(pilot):
+    """Show the panel of the recording's knobs."""
+    await still(pilot)
+    await pilot.press("6")
+    await still(pilot)
+    return pilot.app.panel
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 35), (160, 50)], ids=["80x24", "120x35", "160x50"])
 def test_the_preview_in_pictures(recording, snap_compare, size):
     """The panel on the recording with a draft and its preview."""
     app = on_recording(recording, at="+300")
 
     async def show(pilot):
-        await still(pilot)
-        await pilot.press("6")
-        await still(pilot)
-        panel = pilot.app.panel
+        panel = await knobs_of_recording(pilot)
         begun = panel.preview.preview.begin = Process()
         for keys in (("down", "down"), ("enter",), ("8", "enter"), ("v",)):
             await pilot.press(*keys)
@@ -440,10 +445,7 @@ def test_a_preview_of_the_recording_itself(recording):
     app = on_recording(recording, at="+300")
 
     async def do(pilot):
-        await still(pilot)
-        await pilot.press("6")
-        await still(pilot)
-        panel = pilot.app.panel
+        panel = await knobs_of_recording(pilot)
         await pilot.press("down", "down", "enter", *"8", "enter", "v")
         assert panel.preview.preview.working
         for _ in range(3_000):
