@@ -13,7 +13,6 @@ import struct
 import subprocess
 import termios
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +22,7 @@ from controller.run_directory import ListedRun, RunDirectory, list_runs
 from tests.faults.accounting import stored_end
 from tests.faults.child import PRELOADED, Setup, begin, glassgate
 from tests.faults.engine import serve
+from tests.waiting import wait_until
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload([*PRELOADED, "tests.faults.child", "tests.faults.engine"])
@@ -31,13 +31,8 @@ PATIENCE_SECONDS = 600.0
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
-    """Wait until something is so, and return it."""
-    deadline, pause = time.monotonic() + seconds, 0.002
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come in {seconds:.0f} s"
-        time.sleep(pause)
-        pause = min(0.05, 1.5 * pause)
-    return found
+    """Wait until something is so, however busy the machine is, and return it."""
+    return wait_until(condition, seconds, what)
 
 
 class Child:

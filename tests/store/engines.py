@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from controller.journal import Cursor, write_cursor
@@ -32,11 +30,3 @@ def recorded(folder: Path, name: str = "r1", **more: int) -> RunDirectory:
         assert process.wait(timeout=120) == 0
     rank = more.get("rank", 0)
     return RunDirectory(folder / (f"{name}-{rank}" if rank else name))
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait for something that is to happen."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)

@@ -23,16 +23,6 @@ def free_port():
         return taken.getsockname()[1]
 
 
-def until(condition, seconds=20.0):
-    """Wait until a condition holds; whether it does."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
-
-
 class _Quiet(http.server.ThreadingHTTPServer):
     """A server whose clients may go in the middle of an answer, and whose connections end with it."""
 

@@ -18,7 +18,7 @@ from controller.run_directory import RunDirectory
 from store.follow import Follower, Plan
 from store.ingest import Ingest
 from store.queries import run_query
-from tests.store.engines import wait_until
+from tests.waiting import wait_until
 from ui.where import database_of
 
 LIMITS = effective(Knobs(page_size=64), Setting(has_model=False))

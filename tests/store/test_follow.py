@@ -19,8 +19,9 @@ from store.pipe import Pipe
 from store.queries import run_query
 from store.sinks import SinkStatus
 from store.standing import read_standings
-from tests.store.engines import recorded, start, wait_until
+from tests.store.engines import recorded, start
 from tests.store.following import collector, follow, in_database, in_journal, plan_for, seq
+from tests.waiting import wait_until
 
 
 class Told:

@@ -13,7 +13,8 @@ from estimator.errors import UsageError
 from store import delivery, otlp
 from store.delivery import Outlet, otlp_wanted, telemetry_off
 from store.otlp import OtlpSink, open_otlp
-from tests.store.receivers import Deaf, Receiver, frames_from, free_port, until, write_journal
+from tests.store.receivers import Deaf, Receiver, frames_from, free_port, write_journal
+from tests.waiting import wait_until
 
 SETTINGS = (
     "ENDPOINT", "PROTOCOL", "HEADERS", "TIMEOUT", "COMPRESSION", "TRACES_ENDPOINT", "TRACES_PROTOCOL", "TRACES_HEADERS",
@@ -218,7 +219,7 @@ def test_an_endpoint_that_is_down_at_first_gets_everything(recorded, endpoint, s
     begin = time.monotonic()
     sink.take(frames[: len(frames) // 2])
     assert time.monotonic() - begin < 0.5
-    assert until(lambda: sink.status().failures > 0)
+    wait_until(lambda: sink.status().failures > 0, 20)
     assert sink.cursor is None
     assert not sink.settle(0.05)
     assert sink.wants == otlp.QUEUE_FRAMES - len(frames) // 2
@@ -238,7 +239,7 @@ def test_an_endpoint_that_is_ill_loses_nothing(recorded, endpoint, sinks, status
         endpoint(receiver.port, TIMEOUT="0.3")
         sink = sinks(recorded)
         sink.take(frames_from(recorded))
-        assert until(lambda: sink.status().failures >= 2)
+        wait_until(lambda: sink.status().failures >= 2, 20)
         assert (sink.status().lost, sink.cursor) == (0, None)
         receiver.status = 200
         assert sink.settle(20)
@@ -307,7 +308,7 @@ def test_a_deaf_or_babbling_endpoint_holds_nobody(recorded, endpoint, sinks, say
         begin = time.monotonic()
         sink.take(frames_from(recorded))
         assert time.monotonic() - begin < 0.5
-        assert until(lambda: deaf.accepted)
+        wait_until(lambda: deaf.accepted, 20)
         begin = time.monotonic()
         assert not sink.settle(0.2)
         sink.close(0.5)
@@ -347,7 +348,7 @@ def test_a_sink_killed_in_the_middle_sends_the_same_ids_again(recorded, sinks, m
     assert killed.settle(10)  # keeps the place
     kept = read_cursor(recorded.journal, otlp.SINK)
     killed.take(frames[20:40])
-    assert until(lambda: killed.cursor == frames[39].cursor)
+    wait_until(lambda: killed.cursor == frames[39].cursor, 20)
     assert read_cursor(recorded.journal, otlp.SINK) == kept
     again = Kept()
     restarted = sinks(recorded, again)
@@ -455,10 +456,10 @@ def test_an_attempt_that_goes_on_is_told_already(recorded, endpoint, sinks, capl
     endpoint(free_port(), TIMEOUT="30")
     sink = sinks(recorded)
     sink.take(frames_from(recorded)[:3])
-    assert until(lambda: "refused" in sink.status().last_error)
+    wait_until(lambda: "refused" in sink.status().last_error, 20)
     assert sink.status().failures == 0
     sink.close(0.5)
-    assert until(lambda: not sink._worker.is_alive())
+    wait_until(lambda: not sink._worker.is_alive(), 20)
     assert not caplog.records
 
 

@@ -24,7 +24,8 @@ from store.collect import collect_run
 from store.identity import Identity
 from store.otlp import OtlpSink
 from tests.controller.replay.small_engine import PlainTime
-from tests.store.receivers import Receiver, frames_from, free_port, until, values
+from tests.store.receivers import Receiver, frames_from, free_port, values
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUESTS = 150
@@ -279,7 +280,7 @@ def collector(tmp_path):
             subprocess.Popen(command, stdout=out, stderr=out, env={"HOME": str(tmp_path)}, cwd=tmp_path) as process,
         ):
             try:
-                assert until(lambda: _listens(grpc), 10)
+                wait_until(lambda: _listens(grpc), 10)
                 yield grpc, receiver
             finally:
                 process.terminate()
@@ -304,7 +305,7 @@ def test_a_replay_arrives_over_grpc_as_it_is_in_sqlite(replayed, again, collecto
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{grpc}")
     status = send_all(again)
     assert (status.lost, status.failures) == (0, 0)
-    assert until(lambda: len(receiver.spans) >= status.delivered)
+    wait_until(lambda: len(receiver.spans) >= status.delivered, 20)
     assert len(set(receiver.ids())) == len(receiver.spans) == status.delivered
     compare_with_sqlite(receiver.spans, replayed[1])
     resource = receiver.resources[0]
@@ -319,7 +320,7 @@ def test_a_grpc_endpoint_that_is_down_loses_nothing(again, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     sink = OtlpSink(again, first_wait_s=0.05)
     sink.take(frames_from(again)[:50])
-    assert until(lambda: sink.status().failures > 0)
+    wait_until(lambda: sink.status().failures > 0, 20)
     assert sink.failures_by_reason.keys() == {"unreachable"}
     sink.close(1)
     assert (sink.cursor, sink.status().lost) == (None, 0)
@@ -345,7 +346,7 @@ def test_a_collector_killed_in_the_middle_goes_on(replayed, again, monkeypatch):
     with Receiver(pause_s=0.02) as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{receiver.port}")
         with subprocess.Popen([sys.executable, "-c", KILLED, str(again.path)], cwd=ROOT) as process:
-            assert until(lambda: receiver.requests >= 3)
+            wait_until(lambda: receiver.requests >= 3, 20)
             process.send_signal(signal.SIGKILL)
             process.wait()
         before = len(receiver.spans)

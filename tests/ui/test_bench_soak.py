@@ -12,7 +12,7 @@ import pytest
 from controller.recorder import Recorder
 from controller.records import Pass, Repeat, decode
 from estimator.batch import BatchEstimator
-from tests.store.engines import wait_until
+from tests.waiting import wait_until
 from ui.bench.data import read_rows
 from ui.bench.load import MODEL, WAITING, Load
 from ui.bench.soak import FOR_DRIFTS, LEAST_SAMPLES, Sample, drifts

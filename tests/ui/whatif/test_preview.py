@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from estimator.errors import GlassgateError, NotFoundError
-from tests.store.engines import wait_until
 from tests.ui.whatif.records import database_of
+from tests.waiting import wait_until
 from ui.whatif.comparison import preview
 from ui.whatif.process import READING, PreviewProcess
 from ui.whatif.side_by_side import side_by_side
