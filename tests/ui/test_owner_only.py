@@ -12,7 +12,7 @@ import pytest
 from estimator.errors import UsageError
 from store.metric_export import prometheus_address
 from store.scrape import LOCAL, parse_address
-from tests.store.engines import wait_until
+from tests.waiting import wait_until
 from ui.app.web import Address, parse_web_address
 from ui.commands.ui import WEB_DEFAULT
 
