@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -13,17 +14,17 @@ if HERE not in sys.path:
 
 
 @pytest.fixture(scope="session")
-def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> object:
     """A finished run and a folder to work in, the same for every target."""
     from samples import make_room  # noqa: PLC0415 - importable only now
 
-    kept = dict(os.environ)
-    folder = tmp_path_factory.mktemp("fuzz")
-    cwd = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield make_room(folder)
-    finally:
-        os.chdir(cwd)
-        os.environ.clear()
-        os.environ.update(kept)
+    with mock.patch.dict(os.environ):
+        return make_room(tmp_path_factory.mktemp("fuzz"))
+
+
+@pytest.fixture
+def room(furnished: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    """The room, stood in for as long as a test takes; what it does to the environment ends with it."""
+    monkeypatch.chdir(furnished.folder)
+    with mock.patch.dict(os.environ, {"GLASSGATE_HOME": str(furnished.home)}):
+        yield furnished

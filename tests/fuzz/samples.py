@@ -19,9 +19,9 @@ def make_room(folder: Path) -> Room:
     """A room in a folder. GLASSGATE_HOME names it from then on."""
     from ui.cli import cli  # noqa: PLC0415 - a command brings all of the program
 
-    os.environ["GLASSGATE_HOME"] = str(folder / "home")
+    os.environ["GLASSGATE_HOME"] = home = str(folder / "home")
     cli.main(["replay", "--sessions", str(SESSIONS), "--json"], standalone_mode=False)
-    run = next(path for path in (folder / "home" / "runs").iterdir() if path.is_dir())
+    run = next(path for path in (Path(home) / "runs").iterdir() if path.is_dir())
     database = folder / "sample.db"
     collect_run(RunDirectory(run), database)
     recorded = read_recorded(database, None)

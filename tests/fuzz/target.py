@@ -35,6 +35,11 @@ class Room(NamedTuple):
     run: Path
     database: Path
 
+    @property
+    def home(self) -> Path:
+        """Where commands keep runs."""
+        return self.folder / "home"
+
     def file(self, name: str, content: bytes) -> Path:
         """A file of the folder with this content."""
         path = self.folder / name

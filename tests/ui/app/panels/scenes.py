@@ -9,6 +9,7 @@ from textual.widget import Widget
 
 from controller.knobs import SPEC_BY_NAME, Knobs
 from controller.limits import Setting, explain
+from tests.ui.app import script
 from ui.app.colours import theme_name, themes
 from ui.app.panel import Panel
 from ui.view import snapshot as s
@@ -292,7 +293,22 @@ def log(*alarms, lines=30, hidden=0):
     return s.Log(alarms, standing, tuple(log_line(each) for each in range(lines)), hidden)
 
 
-class PanelApp(App[None]):
+class BareApp(App[None]):
+    """An app in the screen's colours; what it holds is mounted with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.complete = asyncio.Event()
+        for theme in themes():
+            self.register_theme(theme)
+        self.theme = theme_name("dark")
+
+    def on_mount(self) -> None:
+        """All is there."""
+        self.complete.set()
+
+
+class PanelApp(BareApp):
     """Holds panels as the screen does and keeps the messages they post."""
 
     CSS = ".panel { border-top: solid $foreground; padding: 0 1; }"
@@ -303,9 +319,6 @@ class PanelApp(App[None]):
         self.first = snapshot
         self.readonly = readonly
         self.posted: list[Message] = []
-        for theme in themes():
-            self.register_theme(theme)
-        self.theme = theme_name("dark")
 
     def compose(self) -> ComposeResult:
         """The panels, under each other."""
@@ -347,22 +360,7 @@ def text_of(widget: Widget) -> str:
 
 def drive(app, do=None, size=(80, 24)):
     """Run an app of that size, let `do(pilot)` do something, and give back what is on the screen then."""
-
-    async def run():
-        async with app.run_test(size=size) as pilot:
-            await settle(pilot)
-            if do is not None:
-                await do(pilot)
-                await settle(pilot)
-            return text_of(app.screen)
-
-    return asyncio.run(run())
-
-
-async def settle(pilot):
-    """Wait until all is drawn."""
-    await pilot.pause()
-    await pilot.pause()
+    return script.drive(app, do, size)
 
 
 def line_with(text, word):

@@ -23,12 +23,12 @@ from tests.ui.app.panels.scenes import (
     life,
     log_line,
     room,
-    settle,
     snap,
     text_of,
     waiting_row,
     window,
 )
+from tests.ui.app.script import settle
 from ui.app.panels.buffers import BuffersPanel
 from ui.app.panels.gates import GatesPanel
 from ui.app.panels.hits import HitsPanel

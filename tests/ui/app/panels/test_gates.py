@@ -2,7 +2,8 @@
 
 import json
 
-from tests.ui.app.panels.scenes import PanelApp, drive, gate_row, ladder, line_with, settle, snap, text_of
+from tests.ui.app.panels.scenes import PanelApp, drive, gate_row, ladder, line_with, snap, text_of
+from tests.ui.app.script import settle
 from ui.app.figures import ABSENT
 from ui.app.panels.gates import GatesPanel
 

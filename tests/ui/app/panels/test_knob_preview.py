@@ -5,11 +5,8 @@ from pathlib import Path
 import pytest
 
 from estimator.errors import GlassgateError, NotFoundError
-from tests.ui.app.panels.scenes import KNOBS, NOW, SECOND, PanelApp, drive, head, knob_panel, settle, snap, text_of
-from tests.ui.app.script import Script, run_choice, screen, still
-from tests.ui.app.script import drive as drive_screen
-from tests.ui.app.script import settle as settle_screen
-from tests.ui.app.script import text_of as text_of_screen
+from tests.ui.app.panels.scenes import KNOBS, NOW, SECOND, PanelApp, drive, head, knob_panel, snap, text_of
+from tests.ui.app.script import Script, run_choice, screen, settle, still
 from tests.ui.app.test_snapshots import on_recording
 from ui.app.panels.knobs import KnobsPanel
 from ui.view import snapshot as s
@@ -371,12 +368,12 @@ def on_screen(**more):
 async def to_knobs(pilot):
     """Show the panel, with a script for its previews and a draft."""
     await pilot.press("6")
-    await settle_screen(pilot)
+    await settle(pilot)
     panel = pilot.app.panel
     pilot.app.process = panel.preview.preview.begin = Process()
     panel.draft_values = {"max_requests": 8}
     panel.redraw()
-    await settle_screen(pilot)
+    await settle(pilot)
 
 
 def test_leaving_the_panel_ends_it_and_a_dialog_does_not():
@@ -386,16 +383,16 @@ def test_leaving_the_panel_ends_it_and_a_dialog_does_not():
     async def do(pilot):
         await to_knobs(pilot)
         await pilot.press("v", "question_mark")
-        await settle_screen(pilot)
+        await settle(pilot)
         assert not app.process.last.stopped
         await pilot.press("escape")
-        await settle_screen(pilot)
+        await settle(pilot)
         assert not app.process.last.stopped
         await pilot.press("3")
-        await settle_screen(pilot)
+        await settle(pilot)
         assert app.process.last.stopped
 
-    drive_screen(app, do)
+    drive(app, do, size=(120, 35))
 
 
 @pytest.mark.parametrize("readonly", [False, True])
@@ -405,13 +402,13 @@ def test_the_footer_and_the_palette_have_it(readonly):
 
     async def do(pilot):
         await to_knobs(pilot)
-        line = text_of_screen(app).splitlines()[-1]
+        line = text_of(app.screen).splitlines()[-1]
         await pilot.click("KeysBar", offset=(line.index("v preview"), 0))
-        await settle_screen(pilot)
+        await settle(pilot)
         assert len(app.process.begun) == 1
         assert "preview draft" in {each.title for each in app.get_system_commands(app.screen)}
 
-    drive_screen(app, do, size=(140, 35))
+    drive(app, do, size=(140, 35))
 
 
 async def knobs_of_recording(pilot):
@@ -454,7 +451,7 @@ def test_a_preview_of_the_recording_itself(recording):
                 break
         await still(pilot)
 
-    text = " ".join(drive_screen(app, do, size=(140, 45)).split())
+    text = " ".join(drive(app, do, size=(140, 45)).split())
     database = recording / "glassgate.db"
     wanted = side_by_side(preview(database, "recording", {"max_requests": 8}, 0, 300 * SECOND))
     assert f"fidelity {wanted.score:.2f}: {wanted.fidelity}" in text

@@ -15,10 +15,10 @@ from tests.ui.app.panels.scenes import (
     knob_change,
     knob_panel,
     line_with,
-    settle,
     snap,
     text_of,
 )
+from tests.ui.app.script import settle
 from ui.app.figures import ABSENT
 from ui.app.panels.knobs import PAST, READONLY, SHADOW, KnobsPanel
 from ui.turning import default_who

@@ -4,7 +4,8 @@ import json
 
 from msgspec.structs import replace
 
-from tests.ui.app.panels.scenes import NOW, SECOND, PanelApp, alarm, drive, line_with, log, settle, snap, text_of
+from tests.ui.app.panels.scenes import NOW, SECOND, PanelApp, alarm, drive, line_with, log, snap, text_of
+from tests.ui.app.script import settle
 from ui.app.panels.log import LogPanel
 from ui.view.snapshot import Ask
 

@@ -2,7 +2,8 @@
 
 from textual.widgets import Input
 
-from tests.ui.app.panels.scenes import PanelApp, drive, life, line_with, settle, snap, text_of
+from tests.ui.app.panels.scenes import PanelApp, drive, life, line_with, snap, text_of
+from tests.ui.app.script import settle
 from ui.app.panels.request import RequestPanel
 from ui.view import snapshot as s
 

@@ -2,11 +2,11 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.content import Content
 
-from tests.ui.app.panels.scenes import drive, settle, text_of
-from ui.app.colours import theme_name, themes
+from tests.ui.app.panels.scenes import BareApp, drive, text_of
+from tests.ui.app.script import settle
 from ui.app.lines import Lines
 from ui.app.panels.table import Column, KeyedTable, fitting
 
@@ -18,7 +18,7 @@ COLUMNS = (
 )
 
 
-class TableApp(App[None]):
+class TableApp(BareApp):
     """One table, of rows that are their own keys; `drawn` keeps which were drawn."""
 
     def __init__(self, *columns: Column) -> None:
@@ -26,9 +26,6 @@ class TableApp(App[None]):
         self.table = KeyedTable(columns or COLUMNS)
         self.drawn: list[str] = []
         self.chosen: list[int] = []
-        for theme in themes():
-            self.register_theme(theme)
-        self.theme = theme_name("dark")
 
     def compose(self) -> ComposeResult:
         """The table alone."""

@@ -11,11 +11,11 @@ from tests.ui.app.panels.scenes import (
     line_with,
     never_row,
     room,
-    settle,
     snap,
     text_of,
     waiting_row,
 )
+from tests.ui.app.script import settle
 from ui.app.figures import ABSENT
 from ui.app.panels.waiting import WaitingPanel
 from ui.view.snapshot import Ask
