@@ -4,6 +4,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -151,16 +152,19 @@ class JournalReader:
 
     def _open(self, segment: SegmentFile) -> bool:
         """Make segment the one being read; False if it has gone since it was listed."""
-        try:
-            descriptor = os.open(segment.path, os.O_RDONLY | os.O_NONBLOCK)
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                os.close(descriptor)
+        with ExitStack() as refused:
+            try:
+                descriptor = os.open(segment.path, os.O_RDONLY | os.O_NONBLOCK)
+                refused.callback(os.close, descriptor)
+                regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+                header = read_header(segment) if regular else None
+            except FileNotFoundError:
+                return False
+            except OSError as error:
+                raise RecordError(f"journal segment {segment.path} cannot be read: {error.strerror}") from None
+            if not regular:
                 raise RecordError(f"journal segment {segment.path} is no regular file; remove it")
-            header = read_header(segment)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise RecordError(f"journal segment {segment.path} cannot be read: {error.strerror}") from None
+            refused.pop_all()
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = descriptor

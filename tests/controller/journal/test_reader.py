@@ -228,16 +228,34 @@ def test_what_is_not_a_journal_says_so(tmp_path):
             JournalReader(tmp_path / name)
 
 
-def test_a_newer_journal_is_refused(tmp_path):
-    """A journal of a newer format version is a RecordError that names both versions and the remedy."""
-    write(tmp_path, [b"payload"])
-    path = list_segments(tmp_path)[0].path
+def of_a_newer_format(path):
+    """Make the first frame of a segment one of a newer format version."""
     header = bytearray(path.read_bytes()[:HEADER_BYTES])
     header[8] = FORMAT + 1
     header[24:] = struct.pack("<I", crc32(bytes(header[:24])))
     overwrite(path, 0, bytes(header))
+
+
+def test_a_newer_journal_is_refused(tmp_path):
+    """A journal of a newer format version is a RecordError that names both versions and the remedy."""
+    write(tmp_path, [b"payload"])
+    of_a_newer_format(list_segments(tmp_path)[0].path)
     with pytest.raises(RecordError, match=rf"segment 1 has format version {FORMAT + 1}, .*{FORMAT}; read it with"):
         JournalReader(tmp_path)
+
+
+def test_a_segment_that_is_refused_is_not_held_open(tmp_path):
+    """A follower that meets a segment it cannot read holds what it was reading, however often it polls."""
+    write(tmp_path, [b"payload"])
+    reader = JournalReader(tmp_path)
+    reader.poll()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    write(tmp_path, [bytes(100)] * 20, segment_bytes=1024)
+    of_a_newer_format(list_segments(tmp_path, 1)[0].path)
+    for _ in range(3):
+        with pytest.raises(RecordError, match=rf"format version {FORMAT + 1}"):
+            reader.poll()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 @pytest.mark.parametrize("start", [Cursor(9, 0, 0), Cursor(1, 1 << 40, 3)])
