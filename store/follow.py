@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from controller.journal import remove_cursor
 from controller.run_directory import LIVE, RunDirectory, list_runs, ranks_of
 from estimator.errors import GlassgateError, RecordError
-from store.collect import SqliteSink
+from store.collect import SINK, SqliteSink
 from store.forward import Forwarder
 from store.lag import JournalHead
 from store.pipe import Pipe
@@ -134,7 +134,7 @@ class _Followed:
     @property
     def place(self) -> Cursor | None:
         """How far the run is in its database."""
-        return self.pipes["sqlite"].sink.cursor
+        return self.pipes[SINK].sink.cursor
 
     def read_alarms(self, database: Path, places: object) -> dict[str, tuple[int, int]]:
         """The run's standing alarms; read again when `places`, those of its ranks in the database, have moved."""
@@ -237,7 +237,7 @@ class Follower:
         """Let SQLite take what it wants of each run; frames moved."""
         total, full = 0, False
         for each in self._followed.values():
-            pipe = each.pipes["sqlite"]
+            pipe = each.pipes[SINK]
             moved = pipe.turn()
             total += moved
             full = full or moved >= pipe.sink.wants
@@ -306,7 +306,7 @@ class Follower:
                 remove_cursor(run.journal, name)
             retention = Retention(self._plan.max_bytes, self._plan.keep_days)
             sqlite = SqliteSink(run, self._plan.database(run), busy_ms=_BUSY_MS, retention=retention)
-            pipes["sqlite"] = Pipe(run, sqlite)
+            pipes[SINK] = Pipe(run, sqlite)
             for name, make in self._plan.sinks.items():
                 pipes[name] = Pipe(run, make(run))
             return _Followed(run, lock, pipes)
@@ -320,7 +320,7 @@ class Follower:
         """Let go of the runs that are over and delivered; whether there were any."""
         retired = []
         for path, each in list(self._followed.items()):
-            error = each.pipes["sqlite"].error
+            error = each.pipes[SINK].error
             if isinstance(error, RecordError):  # trying again will not mend it
                 self._refused[path] = (error, math.inf)
             elif not each.done:
@@ -339,7 +339,7 @@ class Follower:
         return bool(retired)
 
     def _let_go(self, each: _Followed) -> None:
-        each.pipes["sqlite"].close(0.0)
+        each.pipes[SINK].close(0.0)
         each.head.close()
         each.lock.release()
 
@@ -362,7 +362,7 @@ class Follower:
         behind = []
         standings = list(self._left)
         for path, each in self._followed.items():
-            sqlite = each.pipes["sqlite"]
+            sqlite = each.pipes[SINK]
             if time.monotonic() < deadline:
                 sqlite.turn()
             error = sqlite.error
@@ -391,7 +391,7 @@ class Follower:
         self._watcher.alarmed(self._alarms)
 
     def _read_alarms(self, each: _Followed) -> None:
-        status = each.pipes["sqlite"].sink.status()
+        status = each.pipes[SINK].sink.status()
         # What another rank brought may have raised an alarm of this one.
         places = (each.place, *(other.place for other in self._followed.values()))
         self._alarms[status.run, status.rank] = each.read_alarms(self._plan.database(each.run), places)

@@ -22,6 +22,7 @@ from controller.journal import Cursor, JournalReader, read_cursor, write_cursor
 from controller.run_directory import LIVE
 from estimator.errors import RecordError, StorageError, UsageError
 from store import names
+from store.collect import SINK as SQLITE
 from store.delivery import BUSY, DENIED, FINAL, UNREACHABLE, telemetry_off
 from store.metric_export import CountedExporter, otlp_exporter, prometheus_address, service_of
 from store.otlp import REJECTED, UNREADABLE
@@ -312,7 +313,7 @@ def _of_standing(metric: names.Metric, standing: Standing) -> list[tuple[Key, fl
     status, behind, state, reasons = standing
     sink = status.sink
     if metric is names.M_ENGINE:
-        return [((), float(state in LIVE))] if sink == "sqlite" else []
+        return [((), float(state in LIVE))] if sink == SQLITE else []
     plain = {
         names.M_LAG: behind.seconds, names.M_BEHIND: behind.bytes, names.M_FRAMES: behind.frames,
         names.M_DELIVERED: status.delivered,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from controller.run_directory import RunDirectory, default_base
+from controller.run_directory import LIVE, RunDirectory, default_base
 from controller.settings import as_path, read_given
 from controller.whole_file import followed, write_whole
 from estimator.errors import NotFoundError, StorageError, UsageError
@@ -125,7 +125,7 @@ def _open(record: str | None, held: ExitStack) -> Source:
 
 def _behind(run: RunDirectory, database: Path) -> bool:
     """Whether a run is over and its database does not hold all of its journal, as after a collector that was ended."""
-    if run.state not in ("ended", "engine_gone"):
+    if run.state in LIVE:
         return False
     if not database.exists() or not database.stat().st_size:
         return True

@@ -62,7 +62,7 @@ def _why_not(moment: Moment, presence: Presence, folder: RunDirectory | None) ->
         return "the engine is gone, and nobody would take the request"
     if not moment.following:
         return "this is a past moment; go to the run's end to turn its knobs"
-    requests = folder.path / "knob-requests"
+    requests = folder.requests
     if not os.access(requests if requests.is_dir() else folder.path, os.W_OK):
         return f"{requests} cannot be written; only the owner of the run can turn its knobs"
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from controller.run_directory import LIVE
 from estimator.errors import GlassgateError
 from ui.view.head import Life
 from ui.view.lag import JournalEnd
@@ -93,7 +94,7 @@ class Pulse:
 
     def uncollected(self, place: tuple[int, int] | None) -> int:
         """Bytes at least that the journal of a run that is over holds behind a place; 0 for one that goes on."""
-        if self.state not in ("ended", "engine_gone") or self._end is None or place is None:
+        if self.state in (None, *LIVE) or self._end is None or place is None:
             return 0
         return self._end.bytes_behind(*place)
 
