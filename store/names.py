@@ -404,8 +404,6 @@ M_FAILURES: Final = Metric(
     (SINK, LOSS_REASON),
 )  # fmt: skip
 
-EVERYWHERE: Final = (RUN_ID, RUN_RANK)
-"""The attributes that every point of every metric carries, beside its own."""
 METRICS: Final = (
     M_PASSES, M_DECISIONS, M_DECIDING, M_BATCH_REQUESTS, M_BATCH_EXTEND, M_BATCH_CACHED, M_BATCH_LOADED, M_RESIDENT,
     M_MATCHED, M_ASKED, M_LOADED, M_USED, M_HITS, M_RECOMPUTED, M_HEADROOM_TOKENS, M_HEADROOM_REQUESTS,

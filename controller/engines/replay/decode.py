@@ -68,7 +68,7 @@ class RunningBatch:
         self._joins += 1
         order = request.joined = self._joins
         birth = request.birth = self.step - request.generated
-        finish = request.finish_step = birth + request.output
+        finish = birth + request.output
         last = request.last_step = birth + request.allowed
         self.size += 1
         self._context += request.workload_prompt - birth

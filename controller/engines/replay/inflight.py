@@ -8,7 +8,7 @@ class InFlight(Hold):
     """A request in the loop and what it holds. Tokens unless said."""
 
     __slots__ = (
-        "admitted", "allowed", "arrival_ns", "birth", "done", "finish_step", "generated", "ignore_eos", "joined",
+        "admitted", "allowed", "arrival_ns", "birth", "done", "generated", "ignore_eos", "joined",
         "last_step", "number", "output", "prompt", "workload_prompt",
     )  # fmt: skip
 
@@ -16,8 +16,6 @@ class InFlight(Hold):
     """Its place in the order of joining the running batch; -1 while it is not in it."""
     birth: int
     """The step of the running batch at which it would have had no token yet."""
-    finish_step: int
-    """The step of the running batch at which its last token is out."""
     last_step: int
     """The step at which its last token would be out if it generated all it may; room is held back until then."""
 

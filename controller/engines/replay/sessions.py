@@ -187,7 +187,7 @@ class _Generator:
 class _Session:
     """One session: what it shares with others, how far it has come, and its own random stream."""
 
-    __slots__ = ("_blocks", "_by_tool", "_draw", "_generator", "_known", "_prompt", "_turn", "number")
+    __slots__ = ("_blocks", "_draw", "_generator", "_known", "_prompt", "_turn", "number")
 
     def __init__(self, generator: _Generator, number: int, shared: tuple[int, ...], tokens: int) -> None:
         self.number = number
@@ -195,7 +195,6 @@ class _Session:
         self._draw = generator.random(_SESSION_LANE, number).random
         self._blocks = shared
         self._turn = 0
-        self._by_tool = False
         self._known = tokens
         self._prompt = min(tokens + _draw(self._draw, TASK_TOKENS), generator.room - generator.room // 8)
 
