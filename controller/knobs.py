@@ -165,7 +165,10 @@ def parse_knob(spec: KnobSpec, value: Any) -> Any:
 
 
 def parse_bytes(value: Any, name: str = "size") -> int:
-    """Bytes from a whole number or a text such as "4GiB", "1.5 GB" or "800000000". Raises KnobError otherwise."""
+    """Bytes from a whole number or a text such as "4GiB", "1.5 GB" or "800000000". Raises KnobError otherwise.
+
+    Every size that a command or a file takes is read here: KiB to TiB count by 1,024, kB to TB by 1,000.
+    """
     if _is_whole(value):
         return int(value)
     text = value.strip().lower() if isinstance(value, str) else shown(value)

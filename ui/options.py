@@ -1,7 +1,6 @@
 """The options that several commands share."""
 
 import math
-import re
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -9,14 +8,12 @@ from typing import Any, Final
 
 import click
 
-from controller.knobs import KNOB_SPECS, KnobSpec
-from estimator.errors import shown
+from controller.knobs import KNOB_SPECS, KnobSpec, parse_bytes
+from estimator.errors import KnobError, shown
 from store.words import size
 
 _MOST_DIGITS: Final = 20
 _METAVARS: Final = {"bytes": "SIZE|off", "limit": "N|off", "switch": "on|off", "int": "N"}
-
-_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 
@@ -87,7 +84,7 @@ class Finite(click.FloatRange):
 
 
 class Bytes(click.ParamType[Any]):
-    """A size in bytes, such as 500MiB, 10GiB or 1000000, and no smaller than `least`."""
+    """A size in bytes as `parse_bytes` reads it, such as 500MiB, 10GiB or 1000000, and no smaller than `least`."""
 
     name = "size"
 
@@ -98,10 +95,12 @@ class Bytes(click.ParamType[Any]):
         """The size in bytes."""
         if isinstance(value, int):
             return value
-        read = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
-        if read is None or len(read[1]) > _MOST_DIGITS:
-            self.fail(f"{shown(value)} is no size; write for instance 500MiB or 10GiB", param, ctx)
-        found = int(float(read[1]) * _UNITS[read[2].upper()])
+        try:
+            found = parse_bytes(value)
+        except KnobError:
+            self.fail(
+                f"{shown(value)} is no size in whole bytes; write for instance 500MiB, 10GiB or 1000000", param, ctx
+            )
         if found < self._least:
             self.fail(f"{shown(value)} is less than {size(self._least)}; write that or more", param, ctx)
         return found

@@ -27,6 +27,10 @@ from ui.keys_reference import keys_page
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _MADE: Final = "<!-- Generated from the code by `make docs`; do not edit. -->\n\n"
+_SIZES: Final = (
+    "\nA size in bytes (SIZE) is a whole number, or a number with a unit: KiB, MiB, GiB and TiB count by 1,024, kB, MB,"
+    " GB and TB by 1,000. Case does not matter.\n"
+)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -38,7 +42,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def cli_page() -> str:
     """Every command with its options, and the exit codes."""
-    parts = [_MADE, "# Command line\n\n", "stdout is data, stderr is narration.\n"]
+    parts = [_MADE, "# Command line\n\n", "stdout is data, stderr is narration.\n", _SIZES]
     context = click.Context(cli, info_name="glassgate")
     for name in COMMANDS:
         command = cli.get_command(context, name)

@@ -131,7 +131,7 @@ def test_an_export_has_every_request(glassgate: Run, recorded: dict, tmp_path: P
     [
         (("check", "--database", "nowhere.db"), 5, "no database at nowhere.db"),
         (("prune",), 2, "give --keep-days, --max-size or both"),
-        (("prune", "--max-size", "large"), 2, "is no size; write for instance 500MiB"),
+        (("prune", "--max-size", "large"), 2, "is no size in whole bytes; write for instance 500MiB"),
         (("prune", "--keep-days", "-1"), 2, "-1"),
         (("export", "--into", "file/x"), 6, "name a writable folder"),
         (("export",), 2, "--into"),
@@ -152,7 +152,7 @@ def test_what_cannot_be_done_is_one_line(
 
 def test_prune_makes_no_database_where_there_is_none(glassgate, tmp_path):
     """A mistyped path is refused as it is by the other commands, and nothing stands there afterwards."""
-    for arguments in (("--keep-days", "1"), ("--max-size", "1G", "--dry-run")):
+    for arguments in (("--keep-days", "1"), ("--max-size", "1GiB", "--dry-run")):
         done = glassgate("db", "prune", "--database", "typo.db", *arguments)
         assert done.returncode == 5, done.stderr
         assert not (tmp_path / "typo.db").exists()

@@ -3,6 +3,8 @@
 import click
 import pytest
 
+from controller.knobs import parse_bytes
+from estimator.errors import KnobError
 from ui.options import Bytes, Size
 
 
@@ -20,3 +22,15 @@ def test_a_size_below_the_least_is_refused_with_it():
     with pytest.raises(click.BadParameter, match=r"'0' is less than 1\.00 MiB; write that or more"):
         Bytes(least=1 << 20).convert("0", None, None)
     assert Bytes(least=1 << 20).convert("1MiB", None, None) == 1 << 20
+
+
+@pytest.mark.parametrize("text", ["1GB", "1GiB", "1.5 gb", "2MB", "3kB", "1_000", "4k", "10G", "1.1GiB", "2 parsecs"])
+def test_a_size_is_read_as_a_knob_reads_it(text: str):
+    """One grammar of sizes: what an option takes is what a knob takes, and as many bytes."""
+    try:
+        known = parse_bytes(text)
+    except KnobError:
+        with pytest.raises(click.BadParameter, match="is no size in whole bytes; write for instance 500MiB"):
+            Bytes().convert(text, None, None)
+    else:
+        assert Bytes().convert(text, None, None) == known
