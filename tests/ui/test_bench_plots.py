@@ -1,6 +1,7 @@
 """`glassgate bench --plot`: curves measured, kept as CSV and drawn as SVG."""
 
 import csv
+import os
 import subprocess
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -72,12 +73,41 @@ def test_pictures_ask_nobody_for_anything(tmp_path: Path):
 
 
 def test_nothing_to_draw_is_said(tmp_path: Path):
-    """A folder without data, or with lines that are cut, is an error that names it."""
+    """A folder without data is an error that names it."""
     with pytest.raises(InputError, match="holds no measurement to draw"):
         draw(tmp_path)
-    (tmp_path / "queue.csv").write_text("curve,series,x\nqueue\n")
-    with pytest.raises(InputError, match="too many or too few fields"):
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("{columns}\nqueue\n", "line 2: too many or too few fields"),
+        ("{columns}\nqueue,decided,1,2,3,4,5,us,more\n", "line 2: too many or too few fields"),
+        ("{columns}\nqueue,decided,1,2,3,4,5,us\nqueue,decided,many,2,3,4,5,us\n", "line 3: a field that is no number"),
+        ("{columns}\nqueue,decided,1,inf,3,4,5,us\n", "line 2: a field that is no number"),
+        ("a,b\n1,2\n", "has the columns .*, not curve, series, x, median"),
+        ("\udcff\n", "cannot be read as CSV"),
+    ],
+)
+def test_data_that_is_none_of_ours_is_said(tmp_path: Path, content: str, why: str):
+    """Lines that are cut, other columns and words for numbers name the file, what is wrong, and what to do."""
+    data = content.format(columns=",".join(Point._fields)).encode(errors="surrogateescape")
+    (tmp_path / "queue.csv").write_bytes(data)
+    with pytest.raises(InputError, match=rf"queue\.csv.* {why}.*; measure again, or restore it"):
         draw(tmp_path)
+
+
+def test_data_that_cannot_be_read_is_said_in_words(tmp_path: Path):
+    """A folder that is a link to itself, one that is a file, and a pipe in a file's place."""
+    (tmp_path / "ring").symlink_to("ring")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "queue.csv")
+    for name, why in (
+        ("ring", "Too many levels of symbolic links"), ("file", "Not a directory"), ("pipe", "it is no regular file"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=rf"{name}/queue\.csv cannot be read: {why}; measure again"):
+            draw(tmp_path / name)
 
 
 def test_options_that_need_a_folder_say_so(glassgate: Run):

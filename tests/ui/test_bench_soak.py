@@ -108,7 +108,7 @@ def test_a_soak_that_is_stopped_ends_in_good_order(
         [*command, "bench", "--soak", "10", "--rate", "500", "--plot", str(tmp_path / "plots"), "--json"],
         env={**environment, "TMPDIR": str(home)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
-        wait_until(lambda: len(read_rows(tmp_path / "plots" / "soak.csv")) >= 1, seconds=60)
+        wait_until(lambda: len(read_rows(tmp_path / "plots" / "soak.csv", Sample)) >= 1, seconds=60)
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import csv
-from typing import TYPE_CHECKING, Any, Self
+import io
+import math
+from typing import TYPE_CHECKING, Any, Final, Self, get_type_hints
 
-from estimator.errors import InputError, StorageError
+from controller.whole_file import read_small
+from estimator.errors import InputError, StorageError, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
+
+_MOST_BYTES: Final = 1 << 30
+_REMEDY: Final = "measure again, or restore it"
 
 
 class DataFile:
@@ -48,15 +54,38 @@ class DataFile:
         self._file.close()
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """The lines of a CSV file by column; none where there is no file. Raises InputError for one that is no CSV."""
+def read_rows(path: Path, kind: type[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """The lines that a `DataFile` of a kind holds, by column; none where there is no file. Raises InputError."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
+        reader = csv.DictReader(io.StringIO(read_small(path, _MOST_BYTES).decode(), newline=""))
+        rows = list(reader)
     except FileNotFoundError:
         return []
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as CSV: {error}; measure again, or restore it") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}; {_REMEDY}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read as CSV: {error}; {_REMEDY}") from None
+    kinds = get_type_hints(kind)
+    columns = list(reader.fieldnames or ())
+    if rows and columns != [*kinds]:
+        raise InputError(f"{path} has the columns {shown(columns)}, not {', '.join(kinds)}; {_REMEDY}")
+    found = []
+    for number, row in enumerate(rows, 2):
+        if None in row or None in row.values():
+            raise InputError(f"{path}, line {number}: too many or too few fields; {_REMEDY}")
+        try:
+            found.append({name: value if kinds[name] is str else _number(value) for name, value in row.items()})
+        except ValueError:
+            raise InputError(f"{path}, line {number}: a field that is no number; {_REMEDY}") from None
+    return found
+
+
+def _number(text: str) -> float:
+    """A number that can be drawn. Raises ValueError."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
 
 
 def _unwritable(path: Path, error: OSError) -> StorageError:

@@ -8,9 +8,10 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from estimator.errors import InputError, StorageError
+from ui.bench.curves import Point
 from ui.bench.data import read_rows
 from ui.bench.growth import SNAPSHOT, WHY
-from ui.bench.soak import rates
+from ui.bench.soak import Sample, rates
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,28 +74,13 @@ def draw(folder: Path) -> list[Path]:
         mpl.rc("svg", fonttype="none", hashsalt="glassgate")  # text stays text, and the same data gives the same file
         mpl.rc("font", family="sans-serif", size=9.0)
         for name, curve in CURVES.items():
-            if rows := read_rows(folder / f"{name}.csv"):
-                drawn.append(_save(_curve(curve, _numbers(rows, folder / name)), folder / f"{name}.svg"))
-        if rows := read_rows(folder / "soak.csv"):
-            drawn.append(_save(_soak(_numbers(rows, folder / "soak")), folder / "soak.svg"))
+            if rows := read_rows(folder / f"{name}.csv", Point):
+                drawn.append(_save(_curve(curve, rows), folder / f"{name}.svg"))
+        if rows := read_rows(folder / "soak.csv", Sample):
+            drawn.append(_save(_soak(rows), folder / "soak.svg"))
     if not drawn:
         raise InputError(f"{folder} holds no measurement to draw; make one with: glassgate bench --plot {folder}")
     return drawn
-
-
-def _numbers(rows: list[dict[str, str]], path: Path) -> list[dict[str, Any]]:
-    """Rows with numbers where they are numbers."""
-    try:
-        return [{name: _number(value) for name, value in row.items()} for row in rows]
-    except (TypeError, AttributeError):
-        raise InputError(f"{path}.csv has a line with too many or too few fields; measure again") from None
-
-
-def _number(value: str) -> float | str:
-    try:
-        return float(value)
-    except ValueError:
-        return value
 
 
 def _curve(curve: _Curve, rows: list[dict[str, Any]]) -> Figure:
