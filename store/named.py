@@ -6,7 +6,7 @@
 from typing import Final
 
 from store.named_alarms import ALARMS, IDLE_REFUSALS, PRUNED
-from store.named_changes import KNOB_EFFECTS, OVERTAKES, RANK_DIFFERENCES, STOPS_OVER_TIME
+from store.named_changes import KNOB_EFFECTS, OVERTAKES, RANK_DIFFERENCES, STOPS_OVER_TIME, switched
 from store.question import Column, NamedQuery, columns_of
 
 __all__ = ["NAMED", "Column", "NamedQuery"]
@@ -177,16 +177,17 @@ _KNOBS: Final = NamedQuery(
     "knobs",
     "The knobs in force last: the value set, the value in effect, and why the two differ or it does nothing.",
     columns_of("knob set_to effective unit state why revision"),
-    """SELECT knob, set_to, effective, unit, state, why, revision FROM knobs
-WHERE run = :run AND revision = (SELECT max(revision) FROM knobs WHERE run = :run) ORDER BY knob LIMIT :limit""",
+    f"""SELECT knob, {switched("set_to")} AS set_to, {switched("effective")} AS effective, unit, state, why, revision
+FROM knobs WHERE run = :run AND revision = (SELECT max(revision) FROM knobs WHERE run = :run)
+ORDER BY knob LIMIT :limit""",  # noqa: S608 - our own constants
 )
 
 _KNOB_CHANGES: Final = NamedQuery(
     "knob-changes",
     "Knob changes asked for while the run went on: who, in which request, from what, to what, if not accepted why not.",
     columns_of("at_ns:ns who request knob old new accepted why revision"),
-    """SELECT at_ns, who, request, knob, old, new, accepted, why, revision FROM knob_changes
-WHERE run = :run ORDER BY id LIMIT :limit""",
+    f"""SELECT at_ns, who, request, knob, {switched("old")} AS old, {switched("new")} AS new, accepted, why, revision
+FROM knob_changes WHERE run = :run ORDER BY id LIMIT :limit""",  # noqa: S608 - our own constants
 )
 
 _LOSSES: Final = NamedQuery(

@@ -11,6 +11,12 @@ WINDOW_NS: Final = 60_000_000_000
 
 _SWITCHES: Final = ", ".join(f"'{spec.name}'" for spec in KNOB_SPECS if spec.kind == "switch")
 
+
+def switched(column: str) -> str:
+    """A column of knobs' values in SQL, beside a column `knob`: a switch, kept as 1 or 0, is on or off."""
+    return f"iif(knob IN ({_SWITCHES}), CASE {column} WHEN 0 THEN 'off' WHEN 1 THEN 'on' END, {column})"
+
+
 STOPS_OVER_TIME: Final = NamedQuery(
     "stops-over-time",
     "Why batches stopped growing, in as many equal stretches of the run as rows are asked for: passes, repeats counted "
@@ -70,9 +76,9 @@ KNOB_EFFECTS: Final = NamedQuery(
     ),
     f"""WITH changes AS (
     SELECT at_ns, revision, min(who) AS who,
-        group_concat(CASE
-            WHEN knob IN ({_SWITCHES}) THEN knob || iif(old, ' on', ' off') || iif(new, ' to on', ' to off')
-            ELSE knob || ' ' || coalesce(old, 'off') || ' to ' || coalesce(new, 'off') END, ', ') AS change
+        group_concat(
+            knob || ' ' || coalesce({switched("old")}, 'off') || ' to ' || coalesce({switched("new")}, 'off'), ', '
+        ) AS change
     FROM knob_changes WHERE run = :run AND accepted AND knob IS NOT NULL GROUP BY at_ns, revision
 ), bounded AS (
     SELECT c.*, max(c.at_ns - {WINDOW_NS}, coalesce(lag(c.at_ns) OVER inorder, r.start_ns, 0)) AS from_ns,

@@ -51,6 +51,21 @@ def test_stops_over_time_adds_up(tmp_path_factory, world, steps, stretches):
         assert sum(each[what] for each in over_time) == sum(each[what] for each in stops)
 
 
+def test_a_switch_is_told_as_on_or_off(database, world):
+    """Among numbers a switch is a word; what stood before is empty where nobody knew it."""
+    engine = world(max_requests=1)
+    engine.arrive("a", 0, 100)
+    engine.step(1000)
+    changes = (("enforce", 1, 0), ("max_requests", 1, None), ("shared_kv_batching", None, 1))
+    engine.recorder.note(KnobChange(2_000 * MS, "ann", 1, changes, accepted=True))
+    engine.into(database)
+    found = [(row["knob"], row["old"], row["new"]) for row in run_query(database, "knob-changes").as_dicts()]
+    assert found == [("enforce", "on", "off"), ("max_requests", 1, None), ("shared_kv_batching", None, "on")]
+    knobs = {row["knob"]: (row["set_to"], row["effective"]) for row in run_query(database, "knobs").as_dicts()}
+    assert knobs["enforce"] == ("on", "on")
+    assert knobs["max_requests"] == (1, 1)
+
+
 def test_knob_effects_sets_after_beside_before(database, world):
     """For each accepted change the minute before and after it have their passes, batches, waits and stops."""
     engine = world(max_requests=1)
