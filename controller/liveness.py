@@ -17,11 +17,19 @@ _TRIES = 20
 _TRY_SECONDS = 0.01
 
 
+class HeldError(StorageError):
+    """Another process holds a lock; `holder` is its id as the lock's file has it."""
+
+    def __init__(self, words: str, holder: str = "unknown") -> None:
+        super().__init__(words)
+        self.holder = holder
+
+
 class LivenessLock:
     """Holds the lock at path (made if missing, owner-only) until released or until the process ends.
 
-    A process forked from the holder does not hold it. Raises StorageError if another process holds it or the file
-    cannot be opened; one that is a link to another is not, since it would be written to.
+    A process forked from the holder does not hold it. Raises HeldError if another process holds it, StorageError if the
+    file cannot be opened; one that is a link to another is not, since it would be written to.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,9 +44,9 @@ class LivenessLock:
             except OSError:
                 time.sleep(_TRY_SECONDS)
         else:
-            holder = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            holder = _named_in(self._descriptor)
             self.release()
-            raise StorageError(f"lock {path} is held by process {holder}; end that process first")
+            raise HeldError(f"lock {path} is held by process {holder}; end that process first", holder)
         with contextlib.suppress(OSError):  # the holder's name is a courtesy; a full disk must not refuse the lock
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
@@ -64,19 +72,34 @@ _held: WeakSet[LivenessLock] = WeakSet()
 
 def is_held(path: Path) -> bool:
     """Whether a living process holds the lock at path. Raises StorageError if the file is there but not readable."""
+    return holder_of(path) is not None
+
+
+def holder_of(path: Path) -> str | None:
+    """The id of the living process that holds the lock at path, as its file has it; None if nobody does.
+
+    Raises StorageError if the file is there but not readable.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
-        return False
+        return None
     except OSError as error:
         raise StorageError(f"lock {path} cannot be read: {error.strerror}; mend its permissions") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        return True
+        return _named_in(descriptor)
     finally:
         os.close(descriptor)
-    return False
+    return None
+
+
+def _named_in(descriptor: int) -> str:
+    """The process that a lock's file names."""
+    with contextlib.suppress(OSError):  # a pipe in its place
+        return os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+    return "unknown"
 
 
 def _let_go_in_child() -> None:

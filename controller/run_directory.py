@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Self
 import msgspec
 
 from controller.knob_requests import KnobRequest, leave_request, take_requests, withdraw_request
-from controller.liveness import LivenessLock, is_held
+from controller.liveness import HeldError, LivenessLock, holder_of, is_held
 from controller.whole_file import FOLDER_MODE, decode_json, is_strangers, make_folders, read_small, write_whole
 from estimator.errors import NotFoundError, RecordError, StorageError, UsageError
 
@@ -232,7 +232,21 @@ class RunDirectory:
                 f"run {self.path} belongs to user {stranger}, and nothing is written where another user's run says; "
                 "collect it as that user"
             )
-        return LivenessLock(self.path / "collector.lock")
+        lock = self.path / "collector.lock"
+        try:
+            return LivenessLock(lock)
+        except HeldError as error:
+            remedy = "; one collector is enough: query its database, or end that process to collect here"
+            if self._is_engine(error.holder):
+                remedy = ", which serves the run and keeps its database too: query that, there is nothing to collect"
+            raise HeldError(f"lock {lock} is held by process {error.holder}{remedy}", error.holder) from None
+
+    def _is_engine(self, process: str) -> bool:
+        """Whether a process, as a lock's file names it, is the run's engine."""
+        try:
+            return process != "unknown" and process == holder_of(self.path / "engine.lock")
+        except StorageError:
+            return False
 
     def leave_request(self, content: Mapping[str, Any]) -> str:
         """Leave a request for a knob change and return its name; raises StorageError if it cannot be written."""

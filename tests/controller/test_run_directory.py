@@ -60,6 +60,17 @@ def test_ranks_of_one_run_share_its_id(tmp_path):
     assert RunDirectory.find("1a2b3c4d-2", tmp_path).info.rank == 2
 
 
+def test_who_collects_already_is_told_with_what_to_do(tmp_path):
+    """Beside another collector one of the two can be ended; an engine that collects its own run is left alone."""
+    run = create(tmp_path)
+    me = rf"collector.lock is held by process {os.getpid()}, "
+    with run.hold_collector_lock(), pytest.raises(StorageError, match=me + "which serves the run .*: query that"):
+        run.hold_collector_lock()
+    run.release()
+    with run.hold_collector_lock(), pytest.raises(StorageError, match="one collector is enough: query its database"):
+        run.hold_collector_lock()
+
+
 def test_states_from_beginning_to_end(tmp_path):
     """A run is live while its engine holds its lock, then ended or, without an end mark, engine_gone."""
     run = create(tmp_path)
