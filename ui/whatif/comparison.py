@@ -69,6 +69,9 @@ class Comparison:
     """Batches from the span's start on that are the same in both replays."""
     parted: tuple[Parted, ...]
     """The first places where they differ."""
+    unended: int
+    """Requests of the span of which the record holds no end: `recorded` counts what is known of them, such as nothing
+    for those that waited where the record of a live run stops; the replays serve them to their end."""
     wall_s: float
     """What the replays took."""
 
@@ -99,6 +102,7 @@ class Comparison:
                 {"place": each.place, "recorded": _pass(each.recorded), "what_if": _pass(each.changed)}
                 for each in self.parted
             ],
+            "unended": self.unended,
             "wall_seconds": self.wall_s,
         }
 
@@ -169,6 +173,9 @@ def compare(
         smoke_bytes=recorded.smoke_bytes,
         same_passes=same,
         parted=parted,
+        unended=sum(
+            each.end_ns is None and span.since_ns <= each.arrival_ns <= span.until_ns for each in span.requests
+        ),
         wall_s=replayed.wall_s + (changed.wall_s if changes else 0.0),
     )
 

@@ -126,6 +126,11 @@ def remarks(found: Comparison) -> list[str]:
         moment = "" if at is None else f", from {duration(max(0, at.start_ns - found.since_ns))} into the span on"
         same = f"{counted(found.same_passes, 'batch', 'batches')} as recorded, then" if found.same_passes else "at once"
         told.append(f"{same} they differ{moment}")
+    if found.unended:
+        told.append(
+            f"the record holds no end (yet) of {found.unended:,} of {counted(found.recorded.requests, 'request')}: "
+            "recorded counts what is known of them, the replays serve them to their end"
+        )
     return told
 
 

@@ -5,9 +5,11 @@ import json
 
 import pytest
 
+from controller.journal import JournalReader
 from controller.knobs import Knobs
 from controller.limits import Setting
 from estimator.errors import FidelityError, InputError, KnobError
+from store.ingest import Ingest
 from tests.ui.whatif.records import database_of, decided, many, record, served
 from ui.whatif.comparison import compare, preview
 from ui.whatif.fidelity import Fidelity, fidelity_of
@@ -26,6 +28,22 @@ def test_without_changes_there_is_one_replay_and_nothing_parts(run):
     assert found.recorded == found.replayed == found.changed
     assert (found.same_passes, found.parted) == (60, ())
     found.check()
+
+
+def test_requests_without_an_end_are_told(run, tmp_path):
+    """Where the record stops while requests wait, as a live run's does, it is told why two exact columns differ."""
+    assert preview(database_of(run), "one", {}).unended == 0
+    database = tmp_path / "half.db"
+    with JournalReader(run.journal) as reader, Ingest(database, "one") as ingest:
+        frames = list(reader)
+        ingest.feed(frames[: len(frames) // 2])
+    found = preview(database, "one", {})
+    assert found.fidelity.exact
+    assert found.unended == found.replayed.finished - found.recorded.finished > 0
+    assert found.recorded.queue_p50 < found.replayed.queue_p50
+    (told,) = remarks(found)
+    assert told.startswith(f"the record holds no end (yet) of {found.unended} of 60 requests: ")
+    assert found.as_dict()["unended"] == found.unended
 
 
 def test_a_change_holds_from_the_span_on(run):
