@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ui.app.moments import within
 from ui.app.time_control import TimeControl
 from ui.view.snapshot import MOST_ROWS, Ask
 
@@ -127,9 +128,8 @@ class Looking:
         """Rest at a moment."""
         if at_ns is None:
             return
-        head = None if self.snapshot is None else self.snapshot.head
-        if head is not None and head.last_ns is not None and head.first_ns is not None:
-            at_ns = max(head.first_ns, min(head.last_ns, at_ns))
+        if self.snapshot is not None:
+            at_ns, _ = within(self.snapshot.head, at_ns)
         self.time.pause(at_ns)
         self._unpage()
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 SECOND: Final = 1_000_000_000
 """ns."""
 _DAY: Final = 86_400 * SECOND
+_GOING_ON: Final = frozenset({"live", "idle", "collector_gone", "recording"})
 
 
 def wall_of(head: Head, at_ns: int | None) -> int | None:
@@ -76,6 +77,18 @@ def moment_of_day(head: Head, text: str) -> int:
     if (begun - wanted).total_seconds() >= 1:
         wanted += dt.timedelta(days=1)
     return head.first_ns + max(0, int(wanted.timestamp() * SECOND) - first_wall)
+
+
+def within(head: Head, at_ns: int) -> tuple[int, str]:
+    """A moment of the run, and in words what was done to one that is none: the nearest one there is stands for it."""
+    if head.first_ns is None or head.last_ns is None:
+        return at_ns, ""
+    if at_ns < head.first_ns:
+        return head.first_ns, f"is before the run began, at {clock(head, head.first_ns)}; its beginning is shown"
+    if at_ns > head.last_ns:
+        told = "is after what was recorded last" if head.presence in _GOING_ON else "is after the run's end"
+        return head.last_ns, f"{told}, at {clock(head, head.last_ns)}; that is shown"
+    return at_ns, ""
 
 
 def _counted(head: Head, text: str) -> int:

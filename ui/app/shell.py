@@ -23,7 +23,7 @@ from ui.app.head import Headline, is_old
 from ui.app.keys_bar import KeysBar
 from ui.app.layout import BREAKPOINTS, CSS
 from ui.app.looking import Looking
-from ui.app.moments import moment_of_day
+from ui.app.moments import moment_of_day, within
 from ui.app.notice import Notice, notice_of
 from ui.app.opened_pass import OpenedPass
 from ui.app.panel import Panel
@@ -316,7 +316,12 @@ class Shell(App[None]):
         """Rest at the time that was written, as the `:` prompt takes it."""
         if self.snapshot is None:
             return
+        head = self.snapshot.head
         try:
-            self.looking.at(moment_of_day(self.snapshot.head, text))
+            at_ns, moved = within(head, moment_of_day(head, text))
         except ValueError as error:
             self.tell(str(error))
+            return
+        self.looking.at(at_ns)
+        if moved:
+            self.tell(f"{text} {moved}")

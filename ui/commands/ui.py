@@ -20,7 +20,7 @@ from ui.options import json_option
 
 if TYPE_CHECKING:
     from ui.app.colours import ThemeName
-    from ui.view.snapshot import Ask, Snapshot
+    from ui.view.snapshot import Ask, Head, Snapshot
     from ui.view.source import Source
 
 WEB_DEFAULT = "127.0.0.1:8000"
@@ -88,6 +88,8 @@ def ui(
         ask = _ask_for(source, rank)
         other = None if beside is None else _open(beside, held)
         if other is not None and (as_json or (screenshot is None and not on_terminal())):
+            if at is not None:
+                raise UsageError("--at goes with --beside on the screen alone; without one all of both runs is told")
             _print_beside(source, other, as_json=as_json)
         elif as_json or (screenshot is None and not on_terminal()):
             _print(source, ask, at or "", as_json=as_json)
@@ -172,12 +174,7 @@ def _print(source: Source, ask: Ask | None, at: str, *, as_json: bool) -> None:
     ask = msgspec.structs.replace(ask or Ask(), panels=everything or frozenset({"live"}))
     snapshot = _answer(source, ask)
     if at:
-        from ui.app.moments import moment_of_day  # noqa: PLC0415 - as above
-
-        try:
-            ask = msgspec.structs.replace(ask, at_ns=moment_of_day(snapshot.head, at))
-        except ValueError as error:
-            raise UsageError(f"--at: {error}") from None
+        ask = msgspec.structs.replace(ask, at_ns=_moment(snapshot.head, at))
         snapshot = _answer(source, ask)
     if as_json:
         print_json(msgspec.to_builtins(snapshot, order="deterministic"))
@@ -187,6 +184,20 @@ def _print(source: Source, ask: Ask | None, at: str, *, as_json: bool) -> None:
     for line in summary_lines(snapshot, time.time_ns()):
         click.echo(printable(line))
     narrate("\nThis is no terminal: run `glassgate ui` in one for the screen, or `glassgate ui --web` for a browser.")
+
+
+def _moment(head: Head, at: str) -> int:
+    """The moment of the run that --at names; one outside of it is told, and moved into it. Raises UsageError."""
+    from ui.app.moments import moment_of_day, within  # noqa: PLC0415 - as above
+    from ui.output import narrate  # noqa: PLC0415 - as above
+
+    try:
+        at_ns, moved = within(head, moment_of_day(head, at))
+    except ValueError as error:
+        raise UsageError(f"--at: {error}") from None
+    if moved:
+        narrate(f"glassgate: --at {at} {moved}")
+    return at_ns
 
 
 def _print_beside(left: Source, right: Source, *, as_json: bool) -> None:
@@ -222,7 +233,9 @@ def _picture(
     from ui.view.view import View  # noqa: PLC0415 - as above
 
     view = WholeView(View(source))
-    view.answer(ask or Ask())  # what cannot be read is told in a line before there is an app to fail
+    snapshot = view.answer(ask or Ask())  # what cannot be read is told in a line before there is an app to fail
+    if at:
+        _moment(snapshot.head, at)
     reader = DirectReader(view)
     svg = run_in_loop(partial(picture, reader, size, theme=theme or "dark", ask=ask, at=at))
     try:

@@ -8,7 +8,7 @@ from tests.ui.app.script import END, SECOND, Script, ScriptedClock, drive, head,
 from ui.app.commands import APP_COMMANDS
 from ui.app.jump import parse_jump
 from ui.app.looking import Looking
-from ui.app.moments import clock, day_and_clock, into_run, moment_of_day
+from ui.app.moments import clock, day_and_clock, into_run, moment_of_day, within
 from ui.app.time_control import SPEEDS, TimeControl, part_of, place
 from ui.app.timeline import bar_of_time
 from ui.view.snapshot import MOST_ROWS, Ask
@@ -32,6 +32,15 @@ def test_what_is_no_time_says_how_to_write_one(text):
     """The words name what was typed and show what is possible."""
     with pytest.raises(ValueError, match=r"is no time; write"):
         moment_of_day(head(), text)
+
+
+def test_a_time_outside_the_run_is_moved_into_it_and_told():
+    """Before the beginning the beginning is shown, after the end the end; a run that goes on has none yet."""
+    assert within(head(), 90 * SECOND) == (90 * SECOND, "")
+    assert within(head(), -SECOND) == (0, "is before the run began, at 00:00:00; its beginning is shown")
+    at_ns, told = within(head(presence="ended"), END + 1)
+    assert (at_ns, told[:25]) == (END, "is after the run's end, a")
+    assert within(head(presence="live"), END + 1)[1].startswith("is after what was recorded last, at ")
 
 
 def test_a_time_of_day_before_the_beginning_is_of_the_next_day():

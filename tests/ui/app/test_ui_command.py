@@ -81,6 +81,8 @@ def test_a_run_that_was_not_collected_is_collected_first(glassgate, recording, t
     (("--size", "9x9"), 2, "--size '9x9' is no size; write COLUMNSxLINES"),
     (("{run}", "--rank", "7"), 7, "run recording has no rank 7; its ranks are 0"),
     (("{run}", "--at", "noon"), 2, "--at: 'noon' is no time; write 12:03"),
+    (("{run}", "--at", "noon", "--screenshot", "x.svg"), 2, "--at: 'noon' is no time; write 12:03"),
+    (("{run}", "--at", "+1", "--beside", "{run}"), 2, "--at goes with --beside on the screen alone"),
     (("{run}", "--screenshot", "/nosuch/a.svg"), 6, "/nosuch/a.svg: No such file or directory; name a file in"),
     (("nosuch.db",), 5, "no database at nosuch.db"),
     (("--web", "what is this"), 2, "--web 'what is this' is no address; write --web=HOST:PORT"),
@@ -117,6 +119,19 @@ def test_a_picture_of_another_kind_and_a_missing_record_are_refused_first(glassg
     told = glassgate("ui", str(tmp_path / "nothing"), "--web=127.0.0.1:0")
     assert told.returncode != 0
     assert "the screen is at" not in told.stderr
+
+
+def test_a_moment_outside_the_run_is_told(glassgate, recording, tmp_path):
+    """`--at` beyond either end is shown there, and that it was moved is said, for a summary as for a picture."""
+    for at, told in (("-99h", "is before the run began"), ("+99h", "is after the run's end")):
+        for form in ((), ("--json",), ("--screenshot", str(tmp_path / "screen.svg"))):
+            done = glassgate("ui", str(recording), "--at", at, *form)
+            assert done.returncode == 0, done.stderr
+            assert f"--at {at} {told}" in done.stderr
+        head = json.loads(glassgate("ui", str(recording), "--at", at, "--json").stdout)["head"]
+        assert head["at_ns"] == head["first_ns" if at[0] == "-" else "last_ns"]
+    inside = glassgate("ui", str(recording), "--at", "+120")
+    assert "--at" not in inside.stderr
 
 
 @pytest.mark.parametrize("taken", ["nothing", "half"])
