@@ -107,7 +107,7 @@ _SLOWEST_WAITS: Final = NamedQuery(
 ), held AS (
     SELECT number, closed_gate, closed_reason, sum(ns) AS ns,
         row_number() OVER (PARTITION BY number ORDER BY sum(ns) DESC) AS place
-    FROM spans WHERE closed_gate IS NOT NULL GROUP BY 1, 2, 3
+    FROM spans WHERE closed_gate IS NOT NULL GROUP BY 1, 2, 3 HAVING sum(ns) > 0
 )
 SELECT w.id AS request, coalesce(CASE WHEN w.admit_pass IS NULL THEN w.ended ELSE 'admitted' END, 'waiting') AS state,
     w.wait_ns, g.gate, e.reason, h.ns AS gate_ns, round(100.0 * h.ns / w.wait_ns, 1) AS share, w.prompt_tokens,
@@ -121,7 +121,7 @@ _BATCHES: Final = NamedQuery(
     "batches",
     "What each batch was made of, the latest first: members, tokens computed and reused, and what closed it.",
     columns_of(
-        "pass start_ns:ns queue:requests members:requests cut:requests extend_tokens:tokens device_hit_tokens:tokens "
+        "pass start_ns:at queue:requests members:requests cut:requests extend_tokens:tokens device_hit_tokens:tokens "
         "host_loaded_tokens:tokens gate reason not_reached:requests peak_bytes:bytes requests"
     ),
     """SELECT p.number AS pass, p.start_ns, p.queue, p.members, p.cut, p.extend_tokens, p.device_hit_tokens,
@@ -185,7 +185,7 @@ ORDER BY knob LIMIT :limit""",  # noqa: S608 - our own constants
 _KNOB_CHANGES: Final = NamedQuery(
     "knob-changes",
     "Knob changes asked for while the run went on: who, in which request, from what, to what, if not accepted why not.",
-    columns_of("at_ns:ns who request knob old new accepted why revision"),
+    columns_of("at_ns:at who request knob old new accepted why revision"),
     f"""SELECT at_ns, who, request, knob, {switched("old")} AS old, {switched("new")} AS new, accepted, why, revision
 FROM knob_changes WHERE run = :run ORDER BY id LIMIT :limit""",  # noqa: S608 - our own constants
 )

@@ -3,7 +3,7 @@
 import sqlite3
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.records import KnobChange
@@ -173,6 +173,7 @@ def test_a_clock_set_back_is_said_and_loses_nothing(database, world):
     st.lists(st.tuples(st.integers(0, 400), st.integers(0, 4000), st.booleans()), min_size=1, max_size=60),
     st.integers(1, 3),
 )
+@example([(0, 0, True), (1, 0, True), (0, 1174, False)], 2)  # the second waited, and no time of it behind a gate
 def test_slowest_waits_agrees_with_why(tmp_path_factory, world, steps, most):
     """For every request of any run, the time behind the gate that held it most is what `why` says it was."""
     database, engine, clock = tmp_path_factory.mktemp("x") / "x.db", world(max_requests=most), 0
