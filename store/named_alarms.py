@@ -12,7 +12,7 @@ ALARMS: Final = NamedQuery(
     "The standing alarms, those that stand first, then the latest: since when, how often, what was measured against "
     "which threshold, and the request, gate and numbers they are about.",
     columns_of(
-        "alarm state opened_ns:ns age_ns:ns count measured threshold unit request gate reason observed limit "
+        "alarm state opened_ns:at age_ns:ns count measured threshold unit request gate reason observed limit "
         "first_pass last_pass detail"
     ),
     """SELECT alarm, state, opened_ns, age_ns, count, measured, threshold, unit,
@@ -26,7 +26,7 @@ IDLE_REFUSALS: Final = NamedQuery(
     "Passes in which nothing ran, nothing was admitted, and the head of the queue was told to wait although it fits: "
     "another gate than kv_capacity refused it, or the pool was whole, and nothing was on its way.",
     columns_of(
-        "pass start_ns:ns request gate reason observed limit prompt_tokens:tokens free_tokens:tokens "
+        "pass start_ns:at request gate reason observed limit prompt_tokens:tokens free_tokens:tokens "
         "evictable_tokens:tokens reserved_tokens:tokens repeats:passes"
     ),
     f"""SELECT p.number AS pass, p.start_ns, coalesce(q.id, '#' || d.request) AS request, g.gate, e.reason, d.observed,

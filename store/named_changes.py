@@ -21,7 +21,7 @@ STOPS_OVER_TIME: Final = NamedQuery(
     "stops-over-time",
     "Why batches stopped growing, in as many equal stretches of the run as rows are asked for: passes, repeats counted "
     "and spread evenly over the time they took, the gate that closed most of them, and the share of each.",
-    columns_of("from_ns:ns passes:passes repeats:passes gate reason share:percent stops"),
+    columns_of("from_ns:at passes:passes repeats:passes gate reason share:percent stops"),
     """WITH RECURSIVE span AS (
     SELECT coalesce(start_ns, 0) AS began,
         max(1, (max(coalesce(end_ns, 0), last_ns) - coalesce(start_ns, 0)) / max(1, :limit) + 1) AS width
@@ -71,7 +71,7 @@ KNOB_EFFECTS: Final = NamedQuery(
     "(less if another change comes nearer), requests and tokens a batch, the wait of those admitted (means), and what "
     "closed the passes, repeats counted with the pass they repeat.",
     columns_of(
-        "at_ns:ns who change side window_ns:ns passes:passes batches:batches batch_requests batch_extend_tokens:tokens "
+        "at_ns:at who change side window_ns:ns passes:passes batches:batches batch_requests batch_extend_tokens:tokens "
         "admitted_wait_ns:ns stops"
     ),
     f"""WITH changes AS (

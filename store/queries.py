@@ -17,7 +17,7 @@ import msgspec
 from estimator.errors import GlassgateError, NotFoundError, UsageError, shown
 from store.database import explained, open_for_reading
 from store.named import NAMED, Column, NamedQuery
-from store.runs import find_run
+from store.runs import StoredRun, find_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,12 +50,16 @@ _USERS_FAULT: Final = frozenset(
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a query found. `more` says that rows beyond the limit were left out of an answer to SQL."""
+    """What a query found. `more` says that rows beyond the limit were left out of an answer to SQL.
+
+    `run` is the run asked about, if any; moments in the rows are of its clock.
+    """
 
     name: str | None
     columns: tuple[Column, ...]
     rows: list[tuple[Any, ...]]
     more: bool = False
+    run: StoredRun | None = None
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """The rows by column name; of columns named alike the last one stands."""
@@ -79,8 +83,10 @@ def run_query(
     bounds = _Bounds(seconds)
     with closing(open_for_reading(database)) as connection, _failures(database, bounds):
         values: dict[str, Any] = {}
+        about = None
         if re.search(r":run\b", sql):
-            values["run"] = find_run(connection, run).id
+            about = find_run(connection, run)
+            values["run"] = about.id
         elif run is not None and named is None:
             raise UsageError("--run is given but the SQL does not use :run; write `WHERE run = :run`")
         most = (DEFAULT_ROWS if named else MOST_ROWS) if limit is None else limit
@@ -91,9 +97,9 @@ def run_query(
             raise UsageError("the SQL asks for nothing; write one SELECT")
         rows = _rows(found, most + 1)
     if named:
-        return Answer(named.name, named.columns, rows)
+        return Answer(named.name, named.columns, rows, run=about)
     columns = tuple(Column(each[0]) for each in found.description)
-    return Answer(None, columns, rows[:most], len(rows) > most)
+    return Answer(None, columns, rows[:most], len(rows) > most, about)
 
 
 def _named(text: str) -> NamedQuery | None:

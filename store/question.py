@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 
 class Column(NamedTuple):
-    """One column of an answer; `unit` is empty for names, counts of things named by the column, and text."""
+    """One column of an answer; `unit` is empty for names, counts of things named by the column, and text.
+
+    `ns` is a length of time, `at` a moment in nanoseconds of the run's clock.
+    """
 
     name: str
     unit: str = ""

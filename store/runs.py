@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, NamedTuple
 
 from estimator.errors import NotFoundError, UsageError
@@ -27,6 +28,13 @@ class StoredRun(NamedTuple):
     """The latest time any record of it carries."""
     end_ns: int | None
     largest_prompt_tokens: int | None
+
+    def utc(self, at_ns: int) -> str | None:
+        """A moment of its clock as UTC time; None where time is simulated, or the record does not say when it began."""
+        if self.simulated or self.wall_ns is None or self.start_ns is None:
+            return None
+        moment = dt.datetime.fromtimestamp((self.wall_ns + at_ns - self.start_ns) / 1e9, tz=dt.UTC)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def stored_runs(connection: sqlite3.Connection) -> list[StoredRun]:

@@ -279,11 +279,7 @@ class _Reader:
         )
 
     def _wall_time(self, at_ns: int | None) -> str | None:
-        run = self._run
-        if at_ns is None or run.simulated or run.wall_ns is None or run.start_ns is None:
-            return None
-        moment = dt.datetime.fromtimestamp((run.wall_ns + at_ns - run.start_ns) / 1e9, tz=dt.UTC)
-        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return None if at_ns is None else self._run.utc(at_ns)
 
 
 def _one_a_revision(looks: list[Look]) -> list[Look]:

@@ -7,7 +7,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from rich.text import Text
 
 from store.named import Column
 from store.queries import Answer
+from store.runs import StoredRun
 from store.words import duration, size
 
 
@@ -88,7 +90,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: st
 
 def print_answer(answer: Answer, title: str | None = None) -> None:
     """What a query found as a table, times and sizes in the unit that fits."""
-    shown = {"ns": duration, "bytes": size}
+    shown: dict[str, Callable[[int], str]] = {"ns": duration, "bytes": size, "at": partial(_moment, answer.run)}
     rows = [
         [
             shown[column.unit](value) if column.unit in shown and isinstance(value, int) else value
@@ -97,6 +99,13 @@ def print_answer(answer: Answer, title: str | None = None) -> None:
         for row in answer.rows
     ]
     print_table([_header(column) for column in answer.columns], rows, title)
+
+
+def _moment(run: StoredRun | None, at_ns: int) -> str:
+    """A moment of the run's clock as UTC time; of a simulated run, the time into it."""
+    if run is None:
+        return duration(at_ns)
+    return run.utc(at_ns) or duration(at_ns - (run.start_ns or 0))
 
 
 def _header(column: Column) -> str:

@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from store.named import Column
+from store.queries import Answer
+from store.runs import StoredRun
+from ui.output import print_answer
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 SMALL = ("--device-tokens", "20000", "--host-tokens", "60k", "--page-size", "64")
 
@@ -44,6 +49,19 @@ def test_every_named_query_answers_in_every_form(glassgate: Run, recorded: dict,
     rows = json.loads(as_json.stdout)
     assert len(list(csv.DictReader(io.StringIO(as_csv.stdout)))) == len(rows)
     assert recorded["passes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("simulated", "shown"), [(False, "2023-11-14T22:13:20.250Z"), (True, "250 ms"), (None, "2023-11-14T22:13:20.250Z")]
+)
+def test_a_moment_is_told_by_the_clock_on_the_wall(
+    capsys: pytest.CaptureFixture[str], simulated: bool | None, shown: str
+):
+    """A moment of a real run is shown in UTC, not as the machine's uptime; of a simulated one as the time into it."""
+    hour = 3_600_000_000_000
+    run = StoredRun(1, "r", 0, hour, 1_700_000_000_000_000_000, simulated, 2 * hour, None, None)
+    print_answer(Answer("x", (Column("at_ns", "at"),), [(hour + 250_000_000,)], run=run))
+    assert capsys.readouterr().out.split(maxsplit=1)[1].strip() == shown
 
 
 def test_query_alone_lists_the_questions(glassgate: Run):
