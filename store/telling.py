@@ -32,7 +32,7 @@ _SAID: Final = {
     "chunk_tokens/floor": "what is left of the chunk, once aligned, holds nothing",
     "batch_full": "the engine takes nobody until one of {seen} running requests leaves",
     "batch_full/slots": "no request slot was left, and the engine looks again when a request leaves",
-    "batch_full/pool": "needed {seen} tokens of room for {limit}, and the engine looks again when a request leaves",
+    "batch_full/pool": "needed {seen} tokens; {limit} were left, and the engine looks again when a request leaves",
     "prefill_delay": "the engine holds prefill back until all its ranks have some",
     "prefill_delay/free_slots": "the engine waits for more free slots: {seen} of {limit}",
     "prefill_delay/interval": "the engine runs decode steps between prefills",

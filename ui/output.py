@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -75,14 +75,18 @@ def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     sys.stdout.write(text.getvalue())
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
-    """Rows as a plain table, numbers grouped by thousands and set to the right."""
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None, *, whole: Collection[int] = ()
+) -> None:
+    """Rows as a plain table, numbers grouped by thousands and set to the right; columns in `whole` are never folded."""
     held = [list(row) for row in rows]
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for at, column in enumerate(columns):
         told = [row[at] for row in held if row[at] not in (None, "", "-")]
         numeric = bool(told) and all(isinstance(value, int | float) or str(value)[:1].isdigit() for value in told)
-        table.add_column(Text(printable(column)), justify="right" if numeric else "left", overflow="fold")
+        table.add_column(
+            Text(printable(column)), justify="right" if numeric else "left", overflow="fold", no_wrap=at in whole
+        )
     for row in held:
         table.add_row(*(Text(printable(cell(value))) for value in row))
     data().print(table)
@@ -98,7 +102,8 @@ def print_answer(answer: Answer, title: str | None = None) -> None:
         ]
         for row in answer.rows
     ]
-    print_table([_header(column) for column in answer.columns], rows, title)
+    moments = {at for at, column in enumerate(answer.columns) if column.unit == "at"}
+    print_table([_header(column) for column in answer.columns], rows, title, whole=moments)
 
 
 def _moment(run: StoredRun | None, at_ns: int) -> str:

@@ -34,6 +34,12 @@ def test_what_only_an_engine_says_has_words_of_its_own(stop):
     assert "of 300 spent" not in shortfall(part(*stop))
 
 
+def test_a_pool_that_filled_the_batch_is_told_with_what_was_left():
+    """What an engine's mark stands for is told as what was needed and what was there."""
+    told = shortfall(part(Gate.BATCH_FULL, Reason.POOL))
+    assert told == "needed 700 tokens; 300 were left, and the engine looks again when a request leaves"
+
+
 @pytest.mark.parametrize(("limit", "words"), [(1, "the batch has its 1 request"), (2, "the batch has its 2 requests")])
 def test_a_limit_of_one_request_is_told_in_the_singular(limit, words):
     """A batch that holds one request at most has its 1 request."""

@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from ui.app.colours import DIM, PRESENCES, STRONG, WARN, gate_style
-from ui.app.figures import ABSENT, lasting, of_limit, percent, whole
+from ui.app.figures import ABSENT, both_ends, lasting, of_limit, percent, whole
 from ui.app.moments import age, clock, into_run
 from ui.app.strip import strip_line
 
@@ -162,7 +162,7 @@ def _binding(head: Head, width: int, *, past: bool) -> Content:
         (0, Content.assemble((label, DIM), (stop.gate, f"bold {gate_style(stop.gate)}"))),
         (5, stop.reason if stop.reason not in ("limit", "budget") else ""),
         (1, Content.styled(told if told != ABSENT else "", DIM if old else "")),
-        (6, "" if stop.request is None else f"{stop.request[:16]} waits"),
+        (6, "" if stop.request is None else f"{both_ends(stop.request, 16)} waits"),
     ]
     few = ", too few to tell" if binding.passes < _FEW else ""
     lasted = None if binding.since_ns is None or head.at_ns is None else max(0, head.at_ns - binding.since_ns)

@@ -159,7 +159,10 @@ def pass_line(row: PassRow, width: int, scale: Scale, *, time: str = "") -> Cont
 def _nothing(repeats: int, cells: int) -> str:
     """That nothing entered, and in how many passes, as far as it fits."""
     tellings = (
-        (f" nothing entered, nor in {repeats:,} passes more ", f" nothing, {repeats + 1:,} times ")
+        (
+            f" nothing entered, nor in {repeats:,} {'pass' if repeats == 1 else 'passes'} more ",
+            f" nothing, {repeats + 1:,} times ",
+        )
         if repeats
         else (" nothing entered ",)
     )

@@ -55,4 +55,4 @@ def _show(findings: list[Finding]) -> None:
         console.print(f"{finding.state:<4}", style=style.get(finding.state, "green"), end="  ", markup=False)
         console.print(line, markup=False, soft_wrap=True)
     failed, warned = (sum(finding.state == state for finding in findings) for state in (FAIL, WARN))
-    narrate(f"{len(findings)} checks: {failed} failed, {warned} warnings")
+    narrate(f"{len(findings)} checks: {failed} failed, {warned} {'warning' if warned == 1 else 'warnings'}")

@@ -163,6 +163,8 @@ def test_a_pass_that_admitted_nothing_is_a_thin_line_that_counts_its_repeats():
     assert "╌ nothing, 38 times ╌" in line
     wide = pass_line(row, 130, scale_of([row], joined=False)).plain
     assert " nothing entered, nor in 37 passes more " in wide
+    row = pass_row(5, members=(), device=0, loaded=0, computed=0, repeats=1)
+    assert " nor in 1 pass more " in pass_line(row, 130, scale_of([row], joined=False)).plain
     assert not any(mark.sign in line for mark in MARKS)
 
 

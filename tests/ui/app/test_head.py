@@ -26,6 +26,12 @@ def test_one_glance_tells_who_what_binds_and_on_how_much_that_rests():
     assert strip.startswith("5 min      ")
 
 
+def test_a_long_id_is_cut_with_a_mark():
+    """Of an id that has no room the beginning and the end are left, and it does not pass for a whole one."""
+    held = Binding(stop(request="cmpl-95cd6504f31c47fd-0"), 0, 1.0, 40)
+    assert "cmpl-95c…c47fd-0 waits" in text_of_head(binding=held)[1]
+
+
 def test_an_end_that_was_not_regular_has_its_reason():
     """A run that failed or was interrupted does not read as one that finished."""
     assert "■ ended: failed" in text_of_head(presence="ended", end_reason="failed")[0]

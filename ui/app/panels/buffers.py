@@ -42,7 +42,9 @@ _STREAM_STYLES: Final = {
     "prefetch": DIM,
 }
 _NO_BATCH: Final = "no batch with an estimate in 5 min"
-_NO_WINDOWS: Final = "no windows: the run names no model, or its surroundings are not known"
+_NO_WINDOWS: Final = (
+    "no windows: they are worked out from the model's config, and none is found here under the run's name for it"
+)
 
 
 class BuffersPanel(PartPanel):

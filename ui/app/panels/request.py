@@ -33,6 +33,7 @@ _PASSES: Final = (Column("pass", "looked at", 11, right=True),)
 _SQL: Final = """SELECT d.* FROM v_decisions d JOIN requests q ON q.run = d.run AND q.number = d.request
 WHERE d.run = :run AND q.id = {id} ORDER BY d.pass, d.position LIMIT :limit"""
 _HINT: Final = "/ searches by the id of a request, or its beginning"
+_NONE_YET: Final = "Enter on a request in another panel opens it here"
 
 
 class RequestPanel(PartPanel):
@@ -184,6 +185,6 @@ def _problem(request: Found) -> Content:
         return cell(request.problem, WARN)
     if request.found is None and not request.matches:
         return cell(
-            f"no request begins with {request.text!r}" if request.text else _HINT, WARN if request.text else DIM
+            f"no request begins with {request.text!r}" if request.text else _NONE_YET, WARN if request.text else DIM
         )
     return Content("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import msgspec
@@ -142,6 +143,7 @@ class KeyedTable(Vertical):
         self._header = Static(markup=False)
         self._items: Sequence[Any] = ()
         self._cells: Callable[[Any], Mapping[str, Content]] = dict
+        self._wanted: dict[str, int] = {}
 
     def compose(self) -> ComposeResult:
         """The line of columns and the rows."""
@@ -177,9 +179,16 @@ class KeyedTable(Vertical):
         self.rows.move(self.rows.keys.index(key))
         return True
 
+    def want(self, name: str, cells: int) -> None:
+        """Let a column be so wide where there is room; it keeps the most it ever wanted, so that nothing sways."""
+        if cells > self._wanted.get(name, 0):
+            self._wanted[name] = cells
+            if self.size.width:
+                self.on_resize()
+
     def on_resize(self) -> None:
         """Choose the columns that fit beside a scrollbar."""
-        columns = fitting(self.all_columns, self.size.width - _SCROLLBAR)
+        columns = fitting(self.all_columns, self.size.width - _SCROLLBAR, self._wanted)
         if columns != self.shown:
             self.shown = columns
             titles = [
@@ -209,8 +218,13 @@ def _laid(content: Content, column: Column) -> Content:
     return short.pad_left(blank) if column.right else short.pad_right(blank)
 
 
-def fitting(columns: Sequence[Column], width: int) -> tuple[Column, ...]:
-    """The columns that fit, those to be dropped first left out, and those that grow grown."""
+def fitting(
+    columns: Sequence[Column], width: int, wanted: Mapping[str, int] = MappingProxyType({})
+) -> tuple[Column, ...]:
+    """The columns that fit, those to be dropped first left out, and those that grow grown.
+
+    What is left over goes first to columns whose values want more than their own width, by their names in `wanted`.
+    """
 
     def taken() -> int:
         return sum(column.width + column.gap for column in chosen) - (chosen[-1].gap if chosen else 0)
@@ -220,6 +234,10 @@ def fitting(columns: Sequence[Column], width: int) -> tuple[Column, ...]:
         if taken() <= width:
             break
         chosen.remove(column)
+    for place, column in enumerate(chosen):
+        more = min(wanted.get(column.name, 0) - column.width, width - taken())
+        if more > 0:
+            chosen[place] = msgspec.structs.replace(column, width=column.width + more)
     spare = width - taken()
     growing = [column for column in chosen if column.grows]
     for place, column in enumerate(growing):

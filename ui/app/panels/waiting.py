@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ui.view.snapshot import Snapshot, WaitingRoom, WaitingRow
 
 _NEVER_MARK: Final = "✗"
+_LONGEST_ID: Final = 40
+"""Cells that an id gets where there is room; those that vLLM draws have 23 and more."""
 _COLUMNS: Final = (
     Column("mark", "", 1, gap=1),
     Column("request", "request", 9),
@@ -89,6 +91,7 @@ observed of limit, waited, overtaken, tried."""
             return
         now = snapshot.head.at_ns
         table = self.query_one(KeyedTable)
+        table.want("request", min(_LONGEST_ID, max((len(row.request) for row in room.rows), default=0)))
         table.fill(room.rows, lambda row: str(row.number), lambda row: _cells(row, now))
         if room.rows and self._comes_to[0] == room.offset:
             table.go_to(str(room.rows[0 if self._comes_to[1] > 0 else -1].number))

@@ -62,6 +62,14 @@ def test_columns_drop_in_their_order_and_those_that_grow_take_the_rest():
     assert [each.width for each in both] == [5, 6]
 
 
+def test_a_column_that_wants_more_gets_it_of_what_is_left_over():
+    """A wanted width comes before those that grow, costs no other column its place, and is no more than there is."""
+    columns = (Column("id", "", 3), Column("why", "", 5, grows=True), Column("n", "", 4, drop=1))
+    assert [each.width for each in fitting(columns, 16, {"id": 8})] == [3, 5, 4]
+    assert [each.width for each in fitting(columns, 18, {"id": 8})] == [5, 5, 4]
+    assert [each.width for each in fitting(columns, 26, {"id": 8})] == [8, 10, 4]
+
+
 def test_the_cursor_stays_on_its_row_when_rows_move():
     """A row that comes in above does not move the cursor off what it was on, nor that row on the screen."""
     app = TableApp()

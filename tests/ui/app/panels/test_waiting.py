@@ -61,6 +61,15 @@ def test_wide_rows_tell_the_numbers():
     assert line_with(text, "b00b").endswith("837,782 of 756,736, 81,046 short")
 
 
+def test_a_long_id_stands_whole_where_there_is_room():
+    """Ids that an engine drew are cut on a narrow screen alone, so that one can be read off and asked about."""
+    long = "cmpl-95cd6504f31c47fd-0"
+    waiting = room(waiting_row(long, number=1), waiting_row("short", number=2), total=2)
+    wide = drive(PanelApp(WaitingPanel(), snapshot=snap(waiting=waiting)), size=(160, 20))
+    assert f"e {long}  extend_tokens" in wide
+    assert "cmpl-95cd6504f3…" in drive(PanelApp(WaitingPanel(), snapshot=snap(waiting=waiting)), size=(80, 20))
+
+
 def test_the_wait_of_one_that_can_never_fit_is_over():
     """A refused request's durations are those until it was refused, however late the moment."""
     refused = room(never_row("b00b", number=1, waited_ns=3 * SECOND, arrival_ns=NOW - 300 * SECOND))
