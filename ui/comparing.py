@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ui.output import cell, data, print_table
+from ui.output import data, knob_value, print_table
 from ui.whatif.comparison import Comparison
 from ui.whatif.side_by_side import Row, figure_rows, limit_rows, remarks, stop_rows
 
@@ -13,13 +13,14 @@ def print_comparison(found: Comparison) -> None:
     if changed:
         print_table(
             ("knob", "recorded", "what if"),
-            [(name, cell(old), cell(new)) for name, (old, new) in found.changes.items()],
+            [(name, knob_value(old), knob_value(new)) for name, (old, new) in found.changes.items()],
         )
         data().print()
     columns = ("recorded", "replayed", *(("what if", "change") if changed else ()))
     for first, rows in (("", [*figure_rows(found), *limit_rows(found)]), ("batches closed by", stop_rows(found))):
-        print_table((first, *columns), _cells(rows, changed=changed))
-        data().print()
+        if rows:  # nothing closed a batch where each took the whole queue
+            print_table((first, *columns), _cells(rows, changed=changed))
+            data().print()
     for line in remarks(found):
         data().print(line, markup=False, soft_wrap=True)
 

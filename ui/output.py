@@ -119,6 +119,11 @@ def _header(column: Column) -> str:
     return f"{name} (%)" if column.unit == "percent" else name
 
 
+def knob_value(value: Any) -> str:
+    """A knob's value, none in the word by which it is set."""
+    return "off" if value is None else cell(value)
+
+
 def cell(value: Any) -> str:
     """One value as people read it."""
     if value is None:

@@ -51,6 +51,18 @@ def test_side_by_side(glassgate: Run, recorded: dict):
     )  # fmt: skip
     for words in wanted:
         assert words in done.stdout, words
+    knob = next(line for line in done.stdout.splitlines() if line.startswith("max_requests"))
+    assert knob.split() == ["max_requests", "1", "off"]
+
+
+def test_where_nothing_closed_a_batch_no_table_says_so(glassgate: Run, trace: Path):
+    """A run in which each pass took the whole queue has no empty table of what closed them."""
+    assert glassgate("replay", str(trace), "--device-tokens", "unbounded", "--chunked-prefill-size", "1000000",
+                     "--max-prefill-tokens", "1000000", "--json").returncode == 0  # fmt: skip
+    done = glassgate("whatif", "--set", "max_requests=4096")
+    assert done.returncode == 0, done.stderr
+    assert "TTFT, p99" in done.stdout
+    assert "batches closed by" not in done.stdout
 
 
 def test_json_has_everything(glassgate: Run, recorded: dict):

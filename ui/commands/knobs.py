@@ -11,7 +11,7 @@ from controller.run_directory import RunDirectory
 from estimator.errors import GlassgateError, KnobError, RecordError, StorageError, UsageError
 from store.knob_state import KnobsOfRun, KnobState, knobs_of
 from ui.options import Finite, json_option
-from ui.output import cell, narrate, print_json, print_table
+from ui.output import cell, knob_value, narrate, print_json, print_table
 from ui.record import find_record
 from ui.saving import overruled, save_knobs
 from ui.settings import load_settings
@@ -51,7 +51,7 @@ def get(*, run: str | None, as_json: bool) -> None:
         return
     rows = [
         (
-            each.name, _value(each.set_to), _value(each.effective), each.unit, each.state, each.why,
+            each.name, knob_value(each.set_to), knob_value(each.effective), each.unit, each.state, each.why,
             _time(each.changed_wall_ns), each.changed_by, SPEC_BY_NAME[each.name].bounds,
         )
         for each in held.knobs
@@ -186,9 +186,9 @@ def _rows(in_force: KnobsInForce | None) -> dict[str, tuple[str, str, Any, Any, 
 def _print_change(run: RunDirectory, change: KnobChange, told: list[dict[str, Any]]) -> None:
     rows = [
         (
-            each["knob"], _value(each["before"]["set_to"]), _value(each["after"]["set_to"]),
-            _value(each["before"]["effective"]) if "effective" in each["before"] else "-",
-            _value(each["after"]["effective"]), each["unit"],
+            each["knob"], knob_value(each["before"]["set_to"]), knob_value(each["after"]["set_to"]),
+            knob_value(each["before"]["effective"]) if "effective" in each["before"] else "-",
+            knob_value(each["after"]["effective"]), each["unit"],
             each["after"]["state"], each["after"]["why"],
         )
         for each in told
@@ -211,11 +211,6 @@ def _as_dict(state: KnobState) -> dict[str, Any]:
         "changed": _time(state.changed_wall_ns),
         "changed_by": state.changed_by,
     }
-
-
-def _value(value: Any) -> str:
-    """A knob's value, none in the word by which it is set."""
-    return "off" if value is None else cell(value)
 
 
 def _time(wall_ns: int | None) -> str | None:
