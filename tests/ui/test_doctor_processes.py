@@ -15,6 +15,7 @@ from ui.doctor.processes import (
     engine_processes,
     environment_of,
     examine_processes,
+    left_behind,
     same_environment,
 )
 
@@ -129,3 +130,23 @@ def test_two_names_of_one_interpreter_are_one_environment():
     assert same_environment("/venv/bin/python", "/venv/bin/python3.11")
     assert not same_environment("/venv/bin/python", "/other/bin/python")
     assert same_environment("", "/other/bin/python")
+
+
+def test_a_part_of_an_engine_that_outlived_its_server_is_told(tmp_path):
+    """The EngineCore of vLLM goes on where its API server is killed; the doctor names it and what to do."""
+    title = "VLLM::EngineCore"
+    orphan = subprocess.Popen([title, "60"], executable="/bin/sleep")  # its parent runs another program, as init does
+    child = subprocess.Popen([title, "-c", "input()"], executable=sys.executable, stdin=subprocess.PIPE)
+    try:
+        found = [each.pid for each in left_behind()]
+        assert orphan.pid in found
+        assert child.pid not in found
+        ((state, words),) = said(tmp_path, orphan.pid)
+        assert state == WARN
+        assert words.endswith(
+            f"outlived its server: no request reaches it, and it keeps its memory -> kill {orphan.pid}"
+        )
+    finally:
+        orphan.kill()
+        orphan.wait()
+        child.communicate(b"\n")

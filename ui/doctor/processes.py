@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _MODULES: Final = {"sglang.launch_server": "sglang", "vllm.entrypoints.": "vllm"}
 _COMMANDS: Final = {"sglang", "vllm"}
+_PARTS: Final = {"VLLM::EngineCore": "vllm"}
+"""What processes call themselves that an engine's server starts, and that go on where it is killed."""
 _PROC: Final = Path("/proc")
 _CHECK: Final = "engine process"
 _DEEP: Final = 16
@@ -42,6 +44,32 @@ def engine_processes() -> list[EngineProcess]:
     return [EngineProcess(pid, found[pid]) for pid in sorted(found) if not found.keys() & set(ancestors(pid))]
 
 
+def left_behind() -> list[EngineProcess]:
+    """Parts of engines that outlived the server that started them, as far as this user may look at them."""
+    found = []
+    for place in _PROC.iterdir():
+        if place.name.isdecimal():
+            with suppress(OSError):
+                title = (place / "cmdline").read_bytes().decode(errors="replace")
+                engine = next((engine for part, engine in _PARTS.items() if title.startswith(part)), None)
+                if engine is not None and _is_adopted(place):
+                    found.append(EngineProcess(int(place.name), engine))
+    return sorted(found)
+
+
+def _is_adopted(place: Path) -> bool:
+    """Whether the parent of a process is none that could have forked it: it runs another program, or is another user's.
+
+    Raises OSError where the process itself may not be looked at.
+    """
+    program = (place / "exe").readlink()
+    parent = _parent_of(int(place.name))
+    try:
+        return (_PROC / str(parent) / "exe").readlink() != program
+    except OSError:
+        return parent == 1
+
+
 def engine_of(words: list[str]) -> str | None:
     """The engine that a command line starts; None if it starts none."""
     for at, word in enumerate(words):
@@ -59,12 +87,16 @@ def ancestors(pid: int) -> list[int]:
     found: list[int] = []
     with suppress(OSError, ValueError, IndexError):
         while len(found) < _DEEP:
-            fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            pid = int(fields[1])
+            pid = _parent_of(pid)
             if pid <= 1:
                 break
             found.append(pid)
     return found
+
+
+def _parent_of(pid: int) -> int:
+    """The parent of a process. Raises OSError, or ValueError or IndexError for what is no process's state."""
+    return int((_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
 
 
 def environment_of(pid: int) -> dict[str, str] | None:
@@ -92,6 +124,9 @@ def examine_processes(base: Path | None, *, one_run: bool = False) -> Iterator[F
         else:
             for each in _kept_out(process, f"{title}, process {process.pid}, runs without Glassgate"):
                 yield each._replace(state=WARN) if one_run else each
+    for process in left_behind():
+        what = f"a part of {SUPPORTED[process.engine].title}, process {process.pid}, outlived its server"
+        yield warn(_CHECK, f"{what}: no request reaches it, and it keeps its memory", f"kill {process.pid}")
 
 
 def _recorded(base: Path | None) -> dict[int, str]:
