@@ -9,7 +9,7 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.containers import Container, Horizontal, Vertical
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
@@ -26,6 +26,7 @@ from ui.app.looking import Looking
 from ui.app.moments import moment_of_day, within
 from ui.app.notice import Notice, notice_of
 from ui.app.opened_pass import OpenedPass
+from ui.app.ordered_keys import OrderedKeys
 from ui.app.panel import Panel
 from ui.app.panel_list import BESIDE, panel_class
 from ui.app.prompt import Prompt
@@ -64,7 +65,7 @@ class Arrived(Message):
         return isinstance(message, Arrived)
 
 
-class Shell(App[None]):
+class Shell(OrderedKeys):
     """The screen without what its keys do, over a reader of snapshots.
 
     `readonly` turns off every command that asks for a change. `at` is a time to go to once the run is known, as the
