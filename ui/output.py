@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -19,6 +19,8 @@ from store.named import Column
 from store.queries import Answer
 from store.runs import StoredRun
 from store.words import duration, size
+
+_DAY: Final = len("2026-01-01")
 
 
 class DataConsole(Console):
@@ -107,10 +109,14 @@ def print_answer(answer: Answer, title: str | None = None) -> None:
 
 
 def _moment(run: StoredRun | None, at_ns: int) -> str:
-    """A moment of the run's clock as UTC time; of a simulated run, the time into it."""
+    """A moment of the run's clock in UTC, with the day where the run began on another; of a simulated one the time in."""
     if run is None:
         return duration(at_ns)
-    return run.utc(at_ns) or duration(at_ns - (run.start_ns or 0))
+    began = run.start_ns or 0
+    told, day = run.utc(at_ns), (run.utc(began) or "")[:_DAY]
+    if told is None:
+        return duration(at_ns - began)
+    return told[_DAY + 1 : -1] if told[:_DAY] == day else told
 
 
 def _header(column: Column) -> str:

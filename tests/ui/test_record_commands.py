@@ -52,15 +52,21 @@ def test_every_named_query_answers_in_every_form(glassgate: Run, recorded: dict,
 
 
 @pytest.mark.parametrize(
-    ("simulated", "shown"), [(False, "2023-11-14T22:13:20.250Z"), (True, "250 ms"), (None, "2023-11-14T22:13:20.250Z")]
+    ("simulated", "after_ms", "shown"),
+    [
+        (0, 250, "22:13:20.250"),
+        (None, 250, "22:13:20.250"),
+        (0, 7_200_000, "2023-11-15T00:13:20.000Z"),
+        (1, 250, "250 ms"),
+    ],
 )
 def test_a_moment_is_told_by_the_clock_on_the_wall(
-    capsys: pytest.CaptureFixture[str], simulated: bool | None, shown: str
+    capsys: pytest.CaptureFixture[str], simulated: int | None, after_ms: int, shown: str
 ):
-    """A moment of a real run is shown in UTC, not as the machine's uptime; of a simulated one as the time into it."""
+    """A moment of a real run is shown in UTC, with another day than its first; of a simulated one as the time into it."""
     hour = 3_600_000_000_000
     run = StoredRun(1, "r", 0, hour, 1_700_000_000_000_000_000, simulated, 2 * hour, None, None)
-    print_answer(Answer("x", (Column("at_ns", "at"),), [(hour + 250_000_000,)], run=run))
+    print_answer(Answer("x", (Column("at_ns", "at"),), [(hour + after_ms * 1_000_000,)], run=run))
     assert capsys.readouterr().out.split(maxsplit=1)[1].strip() == shown
 
 
