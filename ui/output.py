@@ -109,7 +109,7 @@ def print_answer(answer: Answer, title: str | None = None) -> None:
 
 
 def _moment(run: StoredRun | None, at_ns: int) -> str:
-    """A moment of the run's clock in UTC, with the day where the run began on another; of a simulated one the time in."""
+    """A moment of the run's clock in UTC, on another day than its first with that; of a simulated run the time in."""
     if run is None:
         return duration(at_ns)
     began = run.start_ns or 0

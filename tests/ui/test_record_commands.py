@@ -63,7 +63,7 @@ def test_every_named_query_answers_in_every_form(glassgate: Run, recorded: dict,
 def test_a_moment_is_told_by_the_clock_on_the_wall(
     capsys: pytest.CaptureFixture[str], simulated: int | None, after_ms: int, shown: str
 ):
-    """A moment of a real run is shown in UTC, with another day than its first; of a simulated one as the time into it."""
+    """A moment of a real run is shown in UTC, on another day with that; of a simulated one as the time into it."""
     hour = 3_600_000_000_000
     run = StoredRun(1, "r", 0, hour, 1_700_000_000_000_000_000, simulated, 2 * hour, None, None)
     print_answer(Answer("x", (Column("at_ns", "at"),), [(hour + after_ms * 1_000_000,)], run=run))
