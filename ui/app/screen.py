@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -321,9 +322,13 @@ class Glassgate(Shell):
         self.tell(f"{self.panel.TITLE} copied as {what}, where the terminal allows it (OSC 52)")
 
     def action_picture(self) -> None:
-        """Write the screen to a file."""
+        """Write the screen to a file, or hand it to the browser that shows it."""
         head = self.snapshot.head if self.snapshot is not None else None
         name = f"glassgate-{head.run if head else 'screen'}-{self.clock.wall_ns() // 1_000_000}.svg"
+        if self.is_web:
+            self.deliver_text(StringIO(self.export_screenshot()), save_directory=".", save_filename=name)
+            self.tell(f"handed to the browser as {name}")
+            return
         path = Path.cwd() / name
         try:
             write_whole(path, self.export_screenshot().encode())

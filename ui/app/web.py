@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from aiohttp import web
-from textual_serve.server import Server
+from aiohttp import WSMsgType, web
+from textual_serve.server import Server, to_int
 
 from estimator.errors import UsageError
+from ui.app.visitor import Visitor, bounded
 from ui.stopping import run_in_loop
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_PORT: Final = 8000
 _CLOSE_SECONDS: Final = 2.0
 """How long a visitor's screen may take to close when the server ends."""
+_PAGE: Final = Path(__file__).with_name("web_page")
 _OWN_ALONE: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; font-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -69,7 +71,7 @@ class ScreenServer(Server):
             address.port,
             title="Glassgate",
             public_url=address.url,
-            templates_path=Path(__file__).with_name("web_page"),
+            templates_path=_PAGE,
         )
         self._address = address
 
@@ -98,6 +100,11 @@ class ScreenServer(Server):
         finally:
             await runner.cleanup()
 
+    async def _make_app(self) -> web.Application:
+        app = await super()._make_app()
+        app.router.add_get("/page.js", self.handle_script)
+        return app
+
     async def on_startup(self, app: web.Application) -> None:
         """Say nothing: the command tells the address."""
 
@@ -110,12 +117,29 @@ class ScreenServer(Server):
         page.headers["Content-Security-Policy"] = _OWN_ALONE
         return page
 
+    async def handle_script(self, request: web.Request) -> web.FileResponse:
+        """What the page does beside textual-serve's own script."""
+        del request
+        return web.FileResponse(_PAGE / "page.js")
+
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
         """The screen itself. A page of another site is refused, since it could press keys here."""
         origin = request.headers.get("Origin")
         if not self._known(request.host) or (origin is not None and urlsplit(origin).netloc != request.host):
             raise web.HTTPForbidden(text="this page is not the one that glassgate ui serves\n")
-        return await super().handle_websocket(request)
+        socket = web.WebSocketResponse(heartbeat=15)
+        await socket.prepare(request)
+        visitor = Visitor(self.command, socket, self.download_manager)
+        size = (to_int(request.query.get(name, ""), usual) for name, usual in (("width", 80), ("height", 24)))
+        try:
+            await visitor.start(*bounded(*size))
+            async for message in socket:
+                if message.type == WSMsgType.TEXT:
+                    await visitor.hear(message.data)
+        finally:
+            await visitor.stop()
+            await socket.close()
+        return socket
 
     def _known(self, host: str) -> bool:
         """On a loopback address only its own names are known, so that a name made to point here is not."""

@@ -1,53 +1,22 @@
 """`glassgate ui --web`: the screen in a browser, on this machine alone unless told otherwise."""
 
 import asyncio
-import contextlib
 import re
 import signal
 import socket
-import subprocess
+from urllib.parse import urljoin
 
 import aiohttp
 import pytest
 
 from estimator.errors import UsageError
+from tests.ui.app.serving import page, served
 from ui.app.web import Address, parse_web_address
-
-
-@contextlib.contextmanager
-def served(command, environment, *arguments):
-    """`glassgate ui` with these arguments, once it has told its address: the process, what it told, and the address."""
-    process = subprocess.Popen(
-        [*command, "ui", *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    told = []
-    try:
-        for line in process.stderr:
-            told.append(line)
-            if "the screen is at" in line:
-                break
-        yield process, "".join(told), re.search(r"the screen is at (\S+); Ctrl-C ends it", told[-1])[1]
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
 
 
 async def _ask(url, path="/", **headers):
     async with aiohttp.ClientSession() as session, session.get(url + path, headers=headers) as answer:
         return answer.status, await answer.text()
-
-
-async def _screen(url, wanted):
-    """What the screen draws until a word of it comes."""
-    drawn = ""
-    async with aiohttp.ClientSession() as session, session.ws_connect(url + "/ws?width=120&height=35") as screen:
-        async with asyncio.timeout(90):
-            async for message in screen:
-                if message.type == aiohttp.WSMsgType.BINARY:
-                    drawn += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", message.data.decode(errors="replace"))
-                if wanted in drawn:
-                    return True
-    return False
 
 
 def test_a_browser_on_this_machine_sees_the_screen(command, environment, recording):
@@ -56,13 +25,14 @@ def test_a_browser_on_this_machine_sees_the_screen(command, environment, recordi
         assert told.splitlines() == [f"the screen is at {url}; Ctrl-C ends it"]
 
         async def look():
-            status, page = await _ask(url)
+            status, html = await _ask(url)
             assert status == 200
-            assert f"{url.replace('http', 'ws')}/ws" in page
+            assert f"{url.replace('http', 'ws')}/ws" in html
             assert (await _ask(url, "/ws", Origin="http://elsewhere.example"))[0] == 403
             strange = url.replace("http://127.0.0.1", "elsewhere.example")
             assert await _ask(url, Host=strange) == (403, f"glassgate ui is served as {url}, not as {strange}\n")
-            assert await _screen(url, "Batches")
+            async with page(url) as visitor:
+                await visitor.draws("Batches")
 
         asyncio.run(look())
 
@@ -73,8 +43,8 @@ def test_the_end_is_quiet(command, environment, recording, sent):
     with served(command, environment, "--web=0", str(recording)) as (process, _, url):
 
         async def look_and_end():
-            page = f"{url}/ws?width=80&height=24"
-            async with aiohttp.ClientSession() as session, session.ws_connect(page) as screen:
+            at = f"{url}/ws?width=80&height=24"
+            async with aiohttp.ClientSession() as session, session.ws_connect(at) as screen:
                 await screen.receive()
                 process.send_signal(sent)
                 async for _ in screen:
@@ -109,14 +79,14 @@ def test_nothing_of_another_host_is_asked_for(command, environment, recording):
         async def look():
             async with aiohttp.ClientSession() as session:
                 async with session.get(url) as answer:
-                    page = await answer.text()
+                    html = await answer.text()
                     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
-                assert not FOREIGN.search(page), FOREIGN.search(page)
-                named = set(re.findall(r"""(?:src|href)=["']([^"']+)|url\(["']([^"')]+)""", page))
+                assert not FOREIGN.search(html), FOREIGN.search(html)
+                named = set(re.findall(r"""(?:src|href)=["']([^"']+)|url\(["']([^"')]+)""", html))
                 files = {a or b for a, b in named} - {"data:,"}
                 assert {each.rpartition(".")[2] for each in files} == {"css", "js", "ttf"}
                 for each in files:
-                    async with session.get(each) as answer:
+                    async with session.get(urljoin(url, each)) as answer:
                         assert answer.status == 200, each
                         content = await answer.read()
                     text = re.sub(r"/\*.*?\*/", "", content.decode(errors="ignore"), flags=re.DOTALL)
