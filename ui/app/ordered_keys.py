@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _ROUNDS: Final = 5
 """How often what a key set off may set off something further: Enter, what was typed, the order, the focus."""
 _MOST_S: Final = 0.5
-"""A widget that was removed with its messages holds the next key up no longer."""
+"""A key is held up no longer by the one before it."""
+_LOOK_S: Final = 0.01
+"""How often a widget is looked at that may have been removed with its messages."""
 
 
 class OrderedKeys(App[None]):
@@ -69,7 +71,13 @@ class OrderedKeys(App[None]):
 
 
 async def _worked_off(node: MessagePump) -> None:
-    """Return once a node is through with the messages it has at this moment."""
+    """Return once a node is through with the messages it has at this moment, or ends with them."""
     through = asyncio.Event()
-    if node.call_later(through.set):
-        await through.wait()
+    if not node.call_later(through.set):
+        return
+    ran = False
+    while not through.is_set() and (node.is_running or not ran):  # one that is being mounted begins to run
+        ran = ran or node.is_running
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_S):
+                await through.wait()
