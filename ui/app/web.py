@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 DEFAULT_PORT: Final = 8000
 _CLOSE_SECONDS: Final = 2.0
 """How long a visitor's screen may take to close when the server ends."""
+_MOST_VISITORS: Final = 16
+"""Screens that are open at once; each is a process."""
 _PAGE: Final = Path(__file__).with_name("web_page")
 _OWN_ALONE: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; font-src 'self'; img-src 'self' data:; "
@@ -74,6 +76,7 @@ class ScreenServer(Server):
             templates_path=_PAGE,
         )
         self._address = address
+        self._visitors = 0
 
     def serve_until_interrupted(self, listening: Callable[[str], None]) -> None:
         """Serve until SIGINT or SIGTERM; `listening` gets the page's address once it answers.
@@ -129,6 +132,11 @@ class ScreenServer(Server):
             raise web.HTTPForbidden(text="this page is not the one that glassgate ui serves\n")
         socket = web.WebSocketResponse(heartbeat=15)
         await socket.prepare(request)
+        if self._visitors >= _MOST_VISITORS:
+            await socket.send_bytes(f"{_MOST_VISITORS} screens are open, the most there may be; close one.".encode())
+            await socket.close()
+            return socket
+        self._visitors += 1
         visitor = Visitor(self.command, socket, self.download_manager)
         size = (to_int(request.query.get(name, ""), usual) for name, usual in (("width", 80), ("height", 24)))
         try:
@@ -137,8 +145,11 @@ class ScreenServer(Server):
                 if message.type == WSMsgType.TEXT:
                     await visitor.hear(message.data)
         finally:
-            await visitor.stop()
-            await socket.close()
+            try:
+                await visitor.stop()
+                await socket.close()
+            finally:
+                self._visitors -= 1
         return socket
 
     def _known(self, host: str) -> bool:

@@ -1,6 +1,7 @@
 """One visitor of the screen in a browser: their files, their mistakes, and how their screen ends."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -103,3 +104,21 @@ def test_a_page_may_ask_for_any_size():
     """It gets one that a screen can have."""
     assert bounded(120, 35) == (120, 35)
     assert bounded(10**9, -1) == (1000, 1)
+
+
+def test_one_visitor_too_many_is_told(command, environment, recording):
+    """No more screens are opened than there may be, and one that was closed makes room."""
+    with served(command, environment, "--web=0", str(recording)) as (process, _, url):
+
+        async def look():
+            async with contextlib.AsyncExitStack() as others:
+                for _ in range(16):
+                    await others.enter_async_context(page(url))
+                async with page(url) as visitor:
+                    await visitor.draws("16 screens are open, the most there may be; close one.")
+                assert len(screens_of(process)) <= 16
+            await asyncio.to_thread(wait_until, lambda: not screens_of(process))
+            async with page(url) as visitor:
+                await visitor.draws("Batches")
+
+        asyncio.run(look())
