@@ -64,7 +64,8 @@ def _timeline(
     moment: Moment, number: int, limits: InForce
 ) -> tuple[tuple[str, ...], tuple[int, ...], tuple[WindowBar, ...]] | None:
     """Phases, the bytes alive in each, and the buffers' windows of one batch; None where it cannot be worked out."""
-    estimator = _estimator(moment.run.model, moment.run.context, limits.number("buffer_safety_percent"))
+    run = moment.run
+    estimator = _estimator(run.model, run.setting, run.context, limits.number("buffer_safety_percent"))
     if estimator is None:
         return None
     state = estimator.empty
@@ -94,15 +95,22 @@ def bars_of(estimate: Estimate) -> tuple[tuple[str, ...], tuple[int, ...], tuple
 
 
 @lru_cache(maxsize=8)
-def _estimator(model: str | None, context: str | None, percent: int | None) -> BatchEstimator | None:
-    """The estimator of a run; None where the record does not say enough, or the model's file is gone."""
-    if not model or not context:
+def _estimator(
+    model: str | None, setting: str | None, context: str | None, percent: int | None
+) -> BatchEstimator | None:
+    """The estimator of a run; None where the record does not say enough.
+
+    The model's shape is in the record, since an engine serves it under any name; else its name is a known one.
+    """
+    if not context:
         return None
     from estimator import BatchEstimator, RunContext  # noqa: PLC0415 - not needed before somebody looks at the windows
     from estimator import model as geometry_of  # noqa: PLC0415 - the same
+    from estimator.geometry import Geometry  # noqa: PLC0415 - the same
 
     try:
-        geometry = geometry_of(model)
+        shape = json.loads(setting or "{}").get("geometry")
+        geometry = Geometry(**json.loads(shape)) if shape else geometry_of(model or "")
         run = RunContext.from_run(json.loads(context), geometry)
         return BatchEstimator(geometry, run).with_safety(percent)
     except (GlassgateError, ValueError, TypeError, AttributeError):  # a context that is no object has no members

@@ -1,5 +1,7 @@
 """The reader's thread: the newest ask is answered, errors are told beside what was shown, and it closes cleanly."""
 
+import dataclasses
+import json
 import shutil
 import sqlite3
 import threading
@@ -9,6 +11,7 @@ from contextlib import closing
 import msgspec
 import pytest
 
+from estimator import model
 from estimator.errors import RecordError
 from store.pruning import prune
 from store.schema import VERSION
@@ -320,6 +323,20 @@ def test_a_context_of_another_kind_costs_its_timeline_alone(read, heard, recordi
     assert snapshot.problem == ""
     assert snapshot.buffers.most
     assert snapshot.buffers.windows == ()
+
+
+def test_a_model_that_is_served_under_a_name_of_its_own_has_its_timeline(read, heard, recording, tmp_path):
+    """The model's shape is in the record, so that the name an engine gives it need not be known here."""
+    path = tmp_path / "shown.db"
+    shutil.copyfile(recording / "glassgate.db", path)
+    shape = json.dumps(dataclasses.asdict(model("deepseek-v3.2")))
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE runs SET model = 'ours', setting = json_set(setting, '$.geometry', ?)", (shape,))
+    reader = read(Source.open(str(path), tmp_path))
+    reader.ask(Ask(panels=frozenset({"buffers"})))
+    buffers = heard.until().buffers
+    assert buffers.windows
+    assert max(buffers.phase_bytes) == buffers.last
 
 
 def test_a_locked_database_is_waited_for(read, heard, recording, tmp_path):

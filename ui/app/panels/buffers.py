@@ -42,9 +42,7 @@ _STREAM_STYLES: Final = {
     "prefetch": DIM,
 }
 _NO_BATCH: Final = "no batch with an estimate in 5 min"
-_NO_WINDOWS: Final = (
-    "no windows: they are worked out from the model's config, and none is found here under the run's name for it"
-)
+_NO_WINDOWS: Final = "no windows: the record does not hold the shape of the model and how the engine runs it"
 
 
 class BuffersPanel(PartPanel):
@@ -62,7 +60,7 @@ from the batch's lengths; nothing is measured while the engine runs.
 * **safety**: what the estimate is multiplied by for what it does not cover.
 * **Windows**: the buffers of the last batch, the largest first; a mark under each phase in which a buffer is alive,
   its shape the stream: █ compute, ▒ transfer, ▓ gather, ░ prefetch. The row *held* is the sum of each phase; the peak
-  is the largest of them."""
+  is the largest of them. What requests that decode in the same step take (vLLM) is in the estimate, not in these."""
     DEFAULT_CSS = """
     BuffersPanel {
         & > .said { height: auto; max-height: 2; }
