@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tests.faults.processes import limit
 
+_LITTLE = 4096
+"""Bytes a file may have where a limit stands for a full disk: what a process says has room, its record has not."""
 _MOUNT, _UMOUNT = (shutil.which(each) or "" for each in ("mount", "umount"))
 
 
@@ -26,6 +28,11 @@ class SmallDisk:
         """What makes it full, for the table."""
         return "a small tmpfs" if self.mounted else "RLIMIT_FSIZE"
 
+    @property
+    def word(self) -> str:
+        """What SQLite says where it is full."""
+        return "disk is full" if self.mounted else "disk I/O error"
+
     def resize(self, size: int) -> None:
         """Give it so many bytes. Only where it is mounted."""
         subprocess.run([_MOUNT, "-o", f"remount,size={size}", str(self.path)], check=True)
@@ -34,7 +41,7 @@ class SmallDisk:
         """Leave no room for anybody, or for these processes."""
         if not self.mounted:
             for pid in pids:
-                limit(pid, 1)
+                limit(pid, _LITTLE)
             return
         with self._ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(bytes(4096)):
