@@ -20,6 +20,8 @@ from store.queries import Answer
 from store.runs import StoredRun
 from store.words import duration, size
 
+_LONG_WORD: Final = 16
+"""Characters of a word that a table may break."""
 _DAY: Final = len("2026-01-01")
 
 
@@ -80,18 +82,53 @@ def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None, *, whole: Collection[int] = ()
 ) -> None:
-    """Rows as a plain table, numbers grouped by thousands and set to the right; columns in `whole` are never folded."""
+    """Rows as a plain table, numbers grouped by thousands and set to the right; columns in `whole` are never folded.
+
+    Where the words of a row have no room beside each other, each row is told in lines of its own.
+    """
     held = [list(row) for row in rows]
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
-    for at, column in enumerate(columns):
+    heads = [printable(column) for column in columns]
+    cells = [[printable(cell(value)) for value in row] for row in held]
+    console = data()
+    if _least_width(heads, cells, whole) > console.width:
+        _print_records(console, heads, cells, title)
+        return
+    table = _plain(title)
+    for at, head in enumerate(heads):
         told = [row[at] for row in held if row[at] not in (None, "", "-")]
         numeric = bool(told) and all(isinstance(value, int | float) or str(value)[:1].isdigit() for value in told)
-        table.add_column(
-            Text(printable(column)), justify="right" if numeric else "left", overflow="fold", no_wrap=at in whole
-        )
-    for row in held:
-        table.add_row(*(Text(printable(cell(value))) for value in row))
-    data().print(table)
+        table.add_column(Text(head), justify="right" if numeric else "left", overflow="fold", no_wrap=at in whole)
+    for row in cells:
+        table.add_row(*(Text(each) for each in row))
+    console.print(table)
+
+
+def _plain(title: str | None) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+
+
+def _least_width(heads: Sequence[str], cells: Sequence[Sequence[str]], whole: Collection[int]) -> int:
+    """Columns of the terminal that a table needs to break no word but long ones, which are ids and names of files."""
+    least = 2 * (len(heads) - 1)
+    for at, head in enumerate(heads):
+        texts = [head, *(row[at] for row in cells)]
+        words = texts if at in whole else (word for text in texts for word in text.split())
+        longest = max(map(len, words), default=0)
+        least += longest if at in whole else min(longest, _LONG_WORD)
+    return least
+
+
+def _print_records(console: Console, heads: Sequence[str], cells: Sequence[Sequence[str]], title: str | None) -> None:
+    for number, row in enumerate(cells):
+        table = _plain(None if number else title)
+        table.show_header = False
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(overflow="fold")
+        for head, text in zip(heads, row, strict=True):
+            table.add_row(Text(head), Text(text))
+        if number:
+            console.print()
+        console.print(table)
 
 
 def print_answer(answer: Answer, title: str | None = None) -> None:
