@@ -83,6 +83,7 @@ def test_an_engine_on_a_disk_that_fills_and_empties(place, disk):
         )  # fmt: skip
         words = ("collect", str(engine.run.path), "--database", str(database))
         collector = held.enter_context(place.start(*words, **endpoint))
+        until(lambda: stored_end(database), "rows")  # begun, since without room it refuses to begin
         for _ in plan.each_round(0.1):
             engine.goes_on(draw.randrange(20, 200))
             disk.fill(engine.pid, collector.pid)
