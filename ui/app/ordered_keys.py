@@ -34,12 +34,18 @@ class OrderedKeys(App[None]):
         super().__init__(ansi_color=ansi_color)
         self._typed_ahead: deque[Key] = deque()
         self._settling: asyncio.Task[None] | None = None
+        self._listens = False
+
+    def on_ready(self) -> None:
+        """Act on what was typed before there was a screen to act on."""
+        self._listens = True
+        self.call_later(self._next)
 
     async def on_event(self, event: Event) -> None:
-        """Keep a key back while the one before it is being acted on."""
+        """Keep a key back while the one before it is being acted on, and until there is a screen."""
         if not isinstance(event, Key) or event.is_forwarded:
             await super().on_event(event)
-        elif self._settling is None:
+        elif self._listens and self._settling is None:
             await self._act_on(event)
         else:
             self._typed_ahead.append(event)

@@ -122,3 +122,16 @@ def test_one_visitor_too_many_is_told(command, environment, recording):
                 await visitor.draws("Batches")
 
         asyncio.run(look())
+
+
+def test_a_key_typed_while_the_screen_opens_is_not_lost(command, environment, recording):
+    """It waits until there is something for it to act on."""
+    with served(command, environment, "--web=0", str(recording)) as (process, _, url):
+
+        async def look():
+            async with page(url) as visitor:
+                await visitor.draws("")
+                await visitor.press("q")
+                await asyncio.to_thread(wait_until, lambda: not screens_of(process))
+
+        asyncio.run(look())
