@@ -1,6 +1,7 @@
 """The `glassgate` command. stdout is data, stderr is narration, exit codes are in docs/reference/cli.md."""
 
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -10,7 +11,7 @@ from typing import Final, NoReturn
 import click
 
 from estimator import launch
-from estimator.errors import GlassgateError, StorageError, UsageError
+from estimator.errors import GlassgateError, StorageError, UsageError, shown
 
 INTERRUPTED: Final = launch.INTERRUPTED
 
@@ -68,6 +69,15 @@ class Commands(click.Group):
             return None
         command: click.Command = getattr(importlib.import_module(f"ui.commands.{cmd_name}"), cmd_name)
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command. Raises UsageError for a name so long that the system takes it for none of a file."""
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG or error.filename is None:
+                raise
+            raise UsageError(f"{shown(str(error.filename))} is too long for a name of a file or run") from None
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -34,3 +34,15 @@ def test_a_size_is_read_as_a_knob_reads_it(text: str):
             Bytes().convert(text, None, None)
     else:
         assert Bytes().convert(text, None, None) == known
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("ui",), ("query", "stops", "--run"), ("trace", "export"), ("db", "stats", "--database"), ("collect",)],
+)
+def test_a_name_too_long_for_a_file_is_refused_in_short_words(glassgate, words):
+    """In one line, which does not say the whole name back."""
+    done = glassgate(*words, "x" * 300)
+    assert done.returncode == 2
+    assert done.stderr.endswith("is too long for a name of a file or run\n")
+    assert len(done.stderr) < 200

@@ -12,6 +12,8 @@ BUCKET_NS: Final = 3_000_000_000
 """The window is looked at in stretches so long, ns of the run's clock; they begin at multiples of it."""
 BUCKETS: Final = 100
 """Stretches of the window, five minutes in all; the last one is that of the moment."""
+_EARLIEST_NS: Final = -(1 << 62)
+"""The first moment that is looked at; SQLite holds a window before it too."""
 
 NEWEST_SQL: Final = "SELECT number, start_ns FROM passes WHERE run = ? ORDER BY number DESC LIMIT 1"
 BEGUN_SQL: Final = (
@@ -85,11 +87,12 @@ def read_runs(connection: sqlite3.Connection) -> list[RunRow]:
 def moment_of(connection: sqlite3.Connection, run: RunRow, at_ns: int | None, now_ns: int | None = None) -> Moment:
     """The moment at a time of the run's clock; None is the record's end, or `now_ns` if the run's clock is past that.
 
-    A time beyond the end is taken for the end, without going on with it. Raises sqlite3.Error.
+    A time beyond the end is taken for the end, without going on with it, one before every clock for the first there
+    may be. Raises sqlite3.Error.
     """
     following = at_ns is None
     end_ns = max(run.last_ns, now_ns or 0)
-    moment_ns = end_ns if at_ns is None else min(at_ns, end_ns)
+    moment_ns = end_ns if at_ns is None else max(min(at_ns, end_ns), _EARLIEST_NS)
     if following:
         row = connection.execute(NEWEST_SQL, (run.id,)).fetchone()
     else:

@@ -56,3 +56,10 @@ def test_what_is_not_found_is_named(open_view):
     """A stop of a gate that never comes is named."""
     answer = open_view().answer(Ask(at_ns=600 * S, seek="stop", seek_gate="cached_tokens"))
     assert answer.sought == "no pass that cached_tokens closed after this moment"
+
+
+@pytest.mark.parametrize("at_ns", [-(1 << 63), (1 << 63) - 1])
+def test_the_ends_of_time_can_be_asked_for(open_view, at_ns):
+    """A moment that no run's clock shows is answered like any other."""
+    answer = open_view().answer(Ask(panels=frozenset({"live", "gates", "waiting", "buffers"}), at_ns=at_ns))
+    assert answer.head is not None
