@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from controller.engines.plugin.status import InProcess, PluginStatus, write_status
 from controller.run_directory import RunDirectory
+from tests.waiting import wait_until
 from ui.doctor.finding import FAIL, OK, WARN
 from ui.doctor.processes import (
     ancestors,
@@ -138,6 +140,8 @@ def test_a_part_of_an_engine_that_outlived_its_server_is_told(tmp_path):
     orphan = subprocess.Popen([title, "60"], executable="/bin/sleep")  # its parent runs another program, as init does
     child = subprocess.Popen([title, "-c", "input()"], executable=sys.executable, stdin=subprocess.PIPE)
     try:
+        for each in (orphan, child):  # the kernel tells the title a moment after the program has begun
+            wait_until(lambda: Path(f"/proc/{each.pid}/cmdline").read_text().startswith(title))  # noqa: B023 - at once
         found = [each.pid for each in left_behind()]
         assert orphan.pid in found
         assert child.pid not in found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from textual.drivers.web_driver import WebDriver
@@ -17,6 +18,7 @@ class BrowserDriver(WebDriver):
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         self._send = self._write
+        self._sending = Lock()
         self._write = self._try  # type: ignore[assignment] # one of the kind that was there
 
     def run_input_thread(self) -> None:
@@ -26,7 +28,13 @@ class BrowserDriver(WebDriver):
             self._app.call_later(self._app.exit)
 
     def _try(self, packet: bytes) -> int:
-        """Write, or leave it where nobody reads any more."""
-        with suppress(OSError):
-            self._send(packet)
+        """Write all of a packet, or leave it where nobody reads any more.
+
+        Two threads write: that of the keys sends files, the app draws. A full pipe takes a packet in parts, and another
+        one must not come between them.
+        """
+        with self._sending, suppress(OSError):
+            left = memoryview(packet)
+            while left:
+                left = left[self._send(left) :]
         return len(packet)
