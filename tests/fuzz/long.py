@@ -86,9 +86,9 @@ def in_child(sender: Connection, name: str, room: Room, runs: int, seed: int) ->
     folder = Path(tempfile.mkdtemp(prefix="glassgate-fuzz-"))
     try:
         shutil.copytree(room.folder, folder, dirs_exist_ok=True)
-        os.environ["GLASSGATE_HOME"] = str(folder / "home")
-        os.chdir(folder)
         own = Room(folder, folder / room.run.relative_to(room.folder), folder / room.database.name)
+        os.environ["GLASSGATE_HOME"] = str(own.home)
+        os.chdir(folder)
         sender.send(run_one(TARGETS[name], own, runs, seed))
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from textual.content import Content
 
-from store.words import count
+from store.words import count, counted
 from ui.app.colours import COMPUTED, DEVICE, DIM, LOADED, ROOM, VERDICTS, gate_mark
 from ui.app.figures import bar, brief_size, of_limit, short
 
@@ -159,10 +159,7 @@ def pass_line(row: PassRow, width: int, scale: Scale, *, time: str = "") -> Cont
 def _nothing(repeats: int, cells: int) -> str:
     """That nothing entered, and in how many passes, as far as it fits."""
     tellings = (
-        (
-            f" nothing entered, nor in {repeats:,} {'pass' if repeats == 1 else 'passes'} more ",
-            f" nothing, {repeats + 1:,} times ",
-        )
+        (f" nothing entered, nor in {counted(repeats, 'pass', 'passes')} more ", f" nothing, {repeats + 1:,} times ")
         if repeats
         else (" nothing entered ",)
     )

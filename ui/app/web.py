@@ -76,7 +76,7 @@ class ScreenServer(Server):
             templates_path=_PAGE,
         )
         self._address = address
-        self._visitors = 0
+        self._places = asyncio.Semaphore(_MOST_VISITORS)
 
     def serve_until_interrupted(self, listening: Callable[[str], None]) -> None:
         """Serve until SIGINT or SIGTERM; `listening` gets the page's address once it answers.
@@ -132,24 +132,21 @@ class ScreenServer(Server):
             raise web.HTTPForbidden(text="this page is not the one that glassgate ui serves\n")
         socket = web.WebSocketResponse(heartbeat=15)
         await socket.prepare(request)
-        if self._visitors >= _MOST_VISITORS:
+        if self._places.locked():
             await socket.send_bytes(f"{_MOST_VISITORS} screens are open, the most there may be; close one.".encode())
             await socket.close()
             return socket
-        self._visitors += 1
         visitor = Visitor(self.command, socket, self.download_manager)
         size = (to_int(request.query.get(name, ""), usual) for name, usual in (("width", 80), ("height", 24)))
-        try:
-            await visitor.start(*bounded(*size))
-            async for message in socket:
-                if message.type == WSMsgType.TEXT:
-                    await visitor.hear(message.data)
-        finally:
+        async with self._places:
             try:
+                await visitor.start(*bounded(*size))
+                async for message in socket:
+                    if message.type == WSMsgType.TEXT:
+                        await visitor.hear(message.data)
+            finally:
                 await visitor.stop()
                 await socket.close()
-            finally:
-                self._visitors -= 1
         return socket
 
     def _known(self, host: str) -> bool:

@@ -5,6 +5,7 @@ from typing import Final
 import click
 
 from estimator.errors import GlassgateError
+from store.words import counted
 from ui.doctor.finding import FAIL, WARN, Finding, examine, warn
 from ui.doctor.installation import examine_installation
 from ui.doctor.processes import examine_processes
@@ -55,4 +56,4 @@ def _show(findings: list[Finding]) -> None:
         console.print(f"{finding.state:<4}", style=style.get(finding.state, "green"), end="  ", markup=False)
         console.print(line, markup=False, soft_wrap=True)
     failed, warned = (sum(finding.state == state for finding in findings) for state in (FAIL, WARN))
-    narrate(f"{len(findings)} checks: {failed} failed, {warned} {'warning' if warned == 1 else 'warnings'}")
+    narrate(f"{len(findings)} checks: {failed} failed, {counted(warned, 'warning')}")
